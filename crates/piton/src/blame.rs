@@ -11,7 +11,7 @@ use crate::merge::renames::{self, Candidates};
 
 /// One version of a file.
 #[derive(Debug, Clone)]
-pub struct Version<'a, S> {
+pub struct FileVersion<'a, S> {
     /// Contents of the file after the step. Empty if the file did not exist.
     pub text: &'a [u8],
     /// The step that led to this version.
@@ -25,7 +25,7 @@ pub struct Version<'a, S> {
 /// no lines in common with those around it.
 ///
 /// ```
-/// use piton::blame::{Version, attribute};
+/// use piton::blame::{FileVersion, attribute};
 ///
 /// let versions = [
 ///     Version { text: b"fn main() {}\n", step: "earlier" },
@@ -33,7 +33,7 @@ pub struct Version<'a, S> {
 /// ];
 /// assert_eq!(attribute(&versions), Some(vec!["turn 1", "earlier"]));
 /// ```
-pub fn attribute<S: Clone>(versions: &[Version<'_, S>]) -> Option<Vec<S>> {
+pub fn attribute<S: Clone>(versions: &[FileVersion<'_, S>]) -> Option<Vec<S>> {
     if !is_text(versions.last()?.text) {
         return None;
     }
@@ -49,7 +49,7 @@ pub fn attribute<S: Clone>(versions: &[Version<'_, S>]) -> Option<Vec<S>> {
 }
 
 /// Returns the steps of the lines of `version`, given those of the version before.
-fn carry_over<S: Clone>(old: &[u8], steps: &[S], version: &Version<'_, S>) -> Vec<S> {
+fn carry_over<S: Clone>(old: &[u8], steps: &[S], version: &FileVersion<'_, S>) -> Vec<S> {
     if !is_text(old) || !is_text(version.text) {
         return vec![version.step.clone(); split_lines(version.text).len()];
     }

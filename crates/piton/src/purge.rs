@@ -100,7 +100,7 @@ pub fn plan_purge(store: &Store, project: &Project, paths: &[Vec<u8>]) -> Result
     refuse_while_restoring(store, project)?;
     let objects = store.objects.open(&held)?;
     let purge = Purge { objects: &objects, paths };
-    let Affected { found, pinned, chain, .. } = purge.affected(store, project)?;
+    let AffectedHistory { found, pinned, chain, .. } = purge.affected(store, project)?;
     Ok((pinned.len() + chain.len(), paths_of(found)))
 }
 
@@ -219,7 +219,7 @@ fn rewrite_history(
     refuse_while_restoring(store, project)?;
     let objects = store.objects.open(&held)?;
     let purge = Purge { objects: &objects, paths };
-    let Affected { newest, all, pins, found, pinned, chain } = purge.affected(store, project)?;
+    let AffectedHistory { newest, all, pins, found, pinned, chain } = purge.affected(store, project)?;
     if pinned.is_empty() && chain.is_empty() {
         return Err(Error::new(ErrorKind::NotFound, "purge")
             .because("no checkpoint of this project holds it")
@@ -263,7 +263,7 @@ fn rewrite_history(
 }
 
 /// Checkpoints of a project that hold purged paths, or come after one that does.
-struct Affected {
+struct AffectedHistory {
     newest: Option<CheckpointId>,
     /// Ids of the whole history.
     all: HashSet<CheckpointId>,
@@ -285,7 +285,7 @@ impl Purge<'_> {
         self.paths.iter().any(|purged| relpath::is_within(path, purged))
     }
 
-    fn affected(&self, store: &Store, project: &Project) -> Result<Affected> {
+    fn affected(&self, store: &Store, project: &Project) -> Result<AffectedHistory> {
         let newest = store.refs.newest(project.id())?;
         let mut chain = store.histories.from(self.objects, newest)?.whole()?;
         let all: HashSet<_> = chain.iter().map(|one| one.id).collect();
@@ -301,7 +301,7 @@ impl Purge<'_> {
             pinned.extend(checkpoint.into_iter().filter(|_| holds.is_some()));
         }
         pinned.sort_by_key(|one| (one.time.as_nanos(), one.id));
-        Ok(Affected { newest, all, pins, found, pinned, chain })
+        Ok(AffectedHistory { newest, all, pins, found, pinned, chain })
     }
 
     /// Returns all paths to remove with their contents, and the index of the oldest checkpoint that holds any of them.

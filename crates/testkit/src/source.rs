@@ -1,5 +1,6 @@
 //! The sources of a crate, parsed: every `.rs` file below `src`, without its tests.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -41,6 +42,25 @@ impl Source {
     pub fn lines(&self) -> usize {
         self.text.lines().count()
     }
+}
+
+/// Returns the type names that are defined in more than one place of a crate, with their files.
+pub fn repeated_names(sources: &[Source]) -> Vec<String> {
+    let mut names: BTreeMap<(&str, String), Vec<&str>> = BTreeMap::new();
+    for source in sources {
+        for item in &source.items {
+            let name = match item {
+                Item::Struct(item) => &item.ident,
+                Item::Enum(item) => &item.ident,
+                Item::Trait(item) => &item.ident,
+                Item::Type(item) => &item.ident,
+                _ => continue,
+            };
+            names.entry((&source.package, name.to_string())).or_default().push(&source.path);
+        }
+    }
+    let repeated = names.into_iter().filter(|(_, files)| files.len() > 1);
+    repeated.map(|((package, name), files)| format!("{package}: {name} in {}", files.join(", "))).collect()
 }
 
 /// Reads the sources of some crates, sorted by path. A crate that does not exist has none. Fails if a file cannot be

@@ -66,7 +66,7 @@ pub(crate) fn run(args: &HouseArgs) -> Result<ExitCode> {
         (args.cycles, |sources| CRATES.iter().flat_map(|name| cycles(sources, name)).collect()),
         (args.dialect, prose::dialect),
         (args.openings, prose::openings),
-        (args.names, types::repeated_names),
+        (args.names, testkit::source::repeated_names),
     ];
     if lists.iter().any(|(is_asked, _)| *is_asked) {
         let asked = lists.iter().filter(|(is_asked, _)| *is_asked);

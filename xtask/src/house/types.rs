@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use syn::{ImplItem, Item, Type};
-use testkit::source::Source;
+use testkit::source::{Source, repeated_names};
 
 use super::Row;
 
@@ -27,25 +27,6 @@ fn methods(sources: &[Source]) -> BTreeMap<(&str, String), Methods<'_>> {
         }
     }
     types
-}
-
-/// Returns the type names that are defined in more than one place of a crate, with their files.
-pub(super) fn repeated_names(sources: &[Source]) -> Vec<String> {
-    let mut names: BTreeMap<(&str, String), Vec<&str>> = BTreeMap::new();
-    for source in sources {
-        for item in &source.items {
-            let name = match item {
-                Item::Struct(item) => &item.ident,
-                Item::Enum(item) => &item.ident,
-                Item::Trait(item) => &item.ident,
-                Item::Type(item) => &item.ident,
-                _ => continue,
-            };
-            names.entry((&source.package, name.to_string())).or_default().push(&source.path);
-        }
-    }
-    let repeated = names.into_iter().filter(|(_, files)| files.len() > 1);
-    repeated.map(|((package, name), files)| format!("{package}: {name} in {}", files.join(", "))).collect()
 }
 
 pub(super) fn rows(sources: &[Source]) -> Vec<Row> {

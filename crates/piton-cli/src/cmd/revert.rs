@@ -84,7 +84,7 @@ pub(crate) fn run(args: &RevertArgs, context: &Context, output: &Output) -> anyh
         session: None,
         is_dry: args.dry_run,
     };
-    let job = RevertJob { store: &store, project: &project, subject: Subject::Turn(&turn), context, output };
+    let job = RevertJob { store: &store, project: &project, subject: RevertSubject::Turn(&turn), context, output };
     if !args.patch {
         return job.carry_out(options, args.yes);
     }
@@ -123,12 +123,12 @@ pub(crate) fn run_keep_edits(args: &RestoreArgs, context: &Context, output: &Out
         is_dry: args.how.dry_run,
         ..RevertOptions::default()
     };
-    let job = RevertJob { store: &store, project: &project, subject: Subject::Since(&target), context, output };
+    let job = RevertJob { store: &store, project: &project, subject: RevertSubject::Since(&target), context, output };
     job.carry_out(options, args.how.yes)
 }
 
 #[derive(Clone, Copy)]
-enum Subject<'a> {
+enum RevertSubject<'a> {
     Turn(&'a Turn),
     Since(&'a Checkpoint),
 }
@@ -137,7 +137,7 @@ enum Subject<'a> {
 struct RevertJob<'a> {
     store: &'a Store,
     project: &'a Project,
-    subject: Subject<'a>,
+    subject: RevertSubject<'a>,
     context: &'a Context,
     output: &'a Output,
 }
@@ -147,8 +147,8 @@ impl RevertJob<'_> {
         let Self { store, project, subject, context, output } = *self;
         let (settings, now) = (&context.settings, Context::now());
         watch(output, |progress| match subject {
-            Subject::Turn(turn) => revert(store, project, turn, options, settings, now, progress),
-            Subject::Since(target) => {
+            RevertSubject::Turn(turn) => revert(store, project, turn, options, settings, now, progress),
+            RevertSubject::Since(target) => {
                 let name = target.id.to_string();
                 restore_keeping_edits(store, project, &name, options, settings, now, progress)
             }
@@ -199,8 +199,8 @@ impl RevertJob<'_> {
                 _ => {}
             }
             let question = match self.subject {
-                Subject::Turn(_) => "Revert? [y/N] ",
-                Subject::Since(_) => "Restore? [y/N] ",
+                RevertSubject::Turn(_) => "Revert? [y/N] ",
+                RevertSubject::Since(_) => "Restore? [y/N] ",
             };
             if !yes && !output.confirmed(question, "--yes")? {
                 return Err(Declined("nothing was touched", None).into());
@@ -215,8 +215,8 @@ impl RevertJob<'_> {
             maintenance::start_if_due(self.store, &self.context.settings, self.context.config.as_deref());
         }
         match self.subject {
-            Subject::Turn(_) => output.json(&RestoreJson::without_rewind(&report)),
-            Subject::Since(target) => output.json(&RestoreJson::new(&report, target, options.session)),
+            RevertSubject::Turn(_) => output.json(&RestoreJson::without_rewind(&report)),
+            RevertSubject::Since(target) => output.json(&RestoreJson::new(&report, target, options.session)),
         }
         output.text(&self.report_text(&report));
         match report.outcome {
@@ -238,8 +238,8 @@ impl RevertJob<'_> {
 
     fn report_text(&self, report: &RevertReport) -> String {
         let name = match self.subject {
-            Subject::Turn(turn) => plain(&turn.record.headline()),
-            Subject::Since(target) => format!("{} ({})", target.id.short(), plain(&target.headline())),
+            RevertSubject::Turn(turn) => plain(&turn.record.headline()),
+            RevertSubject::Since(target) => format!("{} ({})", target.id.short(), plain(&target.headline())),
         };
         report_text(&name, report, self.output.surface)
     }

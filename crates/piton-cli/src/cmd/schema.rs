@@ -30,14 +30,14 @@ use super::take::TakeJson;
 use crate::output::{ErrorJson, VersionJson};
 
 /// The output of a command, in one or several forms.
-struct Command {
+struct OutputSpec {
     name: &'static str,
     generator: SchemaGenerator,
     /// The circumstances of each form, and its schema.
     forms: Vec<(&'static str, Value)>,
 }
 
-impl Command {
+impl OutputSpec {
     fn new(name: &'static str) -> Self {
         let generator = SchemaSettings::draft2020_12().for_serialize().into_generator();
         Self { name, generator, forms: Vec::new() }
@@ -73,54 +73,54 @@ impl Command {
 }
 
 /// Returns every command with its output, by the name of its file.
-fn commands() -> Vec<Command> {
-    let restore = |command: Command| {
+fn commands() -> Vec<OutputSpec> {
+    let restore = |command: OutputSpec| {
         let done = command.form::<RestoreJson<'_, RestoreReport>>("");
         done.form::<RestoreJson<'_, Restore<'_>>>("with `--dry-run`")
     };
     vec![
-        Command::new("take").form::<TakeJson<'_>>(""),
-        restore(Command::new("rollback").form::<Vec<Listed>>("")).form::<Diff>("with `diff`"),
-        Command::new("diff").form::<Diff>(""),
-        restore(Command::new("restore")).form::<RestoreJson<'_, RevertReport>>("with `--keep-edits`"),
-        Command::new("revert").form::<RestoreJson<'_, RevertReport>>(""),
-        Command::new("show").form::<ShowJson<'_>>(""),
-        Command::new("log").form::<Vec<LogEntry>>(""),
-        Command::new("blame").form::<FileBlame>(""),
-        Command::new("search").form::<Vec<SearchEntry>>(""),
-        Command::new("recover").form::<RecoverReport>(""),
-        Command::new("cat").form::<CatJson<'_>>(""),
-        Command::new("export").form::<ExportReport>("").form::<Diff>("with `--patch`"),
-        Command::new("turns").form::<Vec<ListedTurn>>(""),
-        Command::new("mark").form::<MarkReport>(""),
-        Command::new("session write").form::<ChangedJson<'_>>(""),
-        Command::new("session update").form::<ChangedJson<'_>>(""),
-        Command::new("session read").form::<ReadJson<'_>>("").form::<ResumeJson<'_>>("with `--resume`"),
-        Command::new("session delete").form::<DeletedJson<'_>>(""),
-        Command::new("session list").form::<SessionListJson<'_>>(""),
-        Command::new("session gc").form::<SessionGcReport>(""),
-        Command::new("status").form::<StatusJson<'_>>(""),
-        Command::new("prune")
+        OutputSpec::new("take").form::<TakeJson<'_>>(""),
+        restore(OutputSpec::new("rollback").form::<Vec<Listed>>("")).form::<Diff>("with `diff`"),
+        OutputSpec::new("diff").form::<Diff>(""),
+        restore(OutputSpec::new("restore")).form::<RestoreJson<'_, RevertReport>>("with `--keep-edits`"),
+        OutputSpec::new("revert").form::<RestoreJson<'_, RevertReport>>(""),
+        OutputSpec::new("show").form::<ShowJson<'_>>(""),
+        OutputSpec::new("log").form::<Vec<LogEntry>>(""),
+        OutputSpec::new("blame").form::<FileBlame>(""),
+        OutputSpec::new("search").form::<Vec<SearchEntry>>(""),
+        OutputSpec::new("recover").form::<RecoverReport>(""),
+        OutputSpec::new("cat").form::<CatJson<'_>>(""),
+        OutputSpec::new("export").form::<ExportReport>("").form::<Diff>("with `--patch`"),
+        OutputSpec::new("turns").form::<Vec<ListedTurn>>(""),
+        OutputSpec::new("mark").form::<MarkReport>(""),
+        OutputSpec::new("session write").form::<ChangedJson<'_>>(""),
+        OutputSpec::new("session update").form::<ChangedJson<'_>>(""),
+        OutputSpec::new("session read").form::<ReadJson<'_>>("").form::<ResumeJson<'_>>("with `--resume`"),
+        OutputSpec::new("session delete").form::<DeletedJson<'_>>(""),
+        OutputSpec::new("session list").form::<SessionListJson<'_>>(""),
+        OutputSpec::new("session gc").form::<SessionGcReport>(""),
+        OutputSpec::new("status").form::<StatusJson<'_>>(""),
+        OutputSpec::new("prune")
             .form::<PruneReport>("")
             .form::<PrunePlan>("with `--dry-run`")
             .form::<ForgetJson<'_>>("with `--forget`"),
-        Command::new("clear").form::<ClearJson>(""),
-        Command::new("purge")
+        OutputSpec::new("clear").form::<ClearJson>(""),
+        OutputSpec::new("purge")
             .form::<PurgeReport>("")
             .form::<PurgePlanJson<'_>>("with `--dry-run`")
             .form::<PurgePromptJson<'_>>("with `--prompt`"),
-        Command::new("verify").form::<VerifyReport>(""),
-        Command::new("repair").form::<RepairReport>(""),
-        Command::new("config").form::<ConfigJson<'_>>(""),
-        Command::new("config get").form::<ConfigGetJson<'_>>(""),
-        Command::new("config set").form::<ConfigSetJson<'_>>(""),
-        Command::new("config init").form::<ConfigInitJson<'_>>(""),
-        Command::new("completions").form::<ScriptJson<'_>>(""),
-        Command::new("man").form::<PageJson<'_>>("").form::<ManDirJson<'_>>("with `--dir`"),
-        Command::new("install").form::<InstallJson<'_>>(""),
-        Command::new("doctor").form::<DoctorJson<'_>>(""),
-        Command::new("--version").form::<VersionJson<'_>>(""),
-        Command::new("error").form::<ErrorJson<'_>>(""),
+        OutputSpec::new("verify").form::<VerifyReport>(""),
+        OutputSpec::new("repair").form::<RepairReport>(""),
+        OutputSpec::new("config").form::<ConfigJson<'_>>(""),
+        OutputSpec::new("config get").form::<ConfigGetJson<'_>>(""),
+        OutputSpec::new("config set").form::<ConfigSetJson<'_>>(""),
+        OutputSpec::new("config init").form::<ConfigInitJson<'_>>(""),
+        OutputSpec::new("completions").form::<ScriptJson<'_>>(""),
+        OutputSpec::new("man").form::<PageJson<'_>>("").form::<ManDirJson<'_>>("with `--dir`"),
+        OutputSpec::new("install").form::<InstallJson<'_>>(""),
+        OutputSpec::new("doctor").form::<DoctorJson<'_>>(""),
+        OutputSpec::new("--version").form::<VersionJson<'_>>(""),
+        OutputSpec::new("error").form::<ErrorJson<'_>>(""),
     ]
 }
 

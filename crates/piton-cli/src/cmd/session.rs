@@ -4,7 +4,7 @@ use std::io::{IsTerminal as _, Read as _};
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
-use piton::session::{Author, RECORD_BYTES_MAX, Record, RecordChange, SessionGcReport, SessionId, Sessions};
+use piton::session::{RECORD_BYTES_MAX, Record, RecordAuthor, RecordChange, SessionGcReport, SessionId, Sessions};
 use piton::{Error, ErrorKind};
 use serde_json::Value;
 
@@ -157,8 +157,8 @@ pub(crate) fn run(args: &Session, context: &Context, output: &Output) -> anyhow:
     Ok(())
 }
 
-fn author(is_automatic: bool) -> Author {
-    if is_automatic { Author::Automatic } else { Author::Agent }
+fn author(is_automatic: bool) -> RecordAuthor {
+    if is_automatic { RecordAuthor::Automatic } else { RecordAuthor::Agent }
 }
 
 /// Reads stdin. Stops one byte after the size limit of a record, which is enough to detect that it is too large.

@@ -102,7 +102,7 @@ pub(super) fn run(place: &TypedPlace, words: &[String]) -> String {
     match std::env::current_exe().and_then(|program| start(&program, place, words)) {
         Ok(Some(output)) => shown(&output, command.trim()),
         Ok(None) => {
-            format!("`{}` is still going on. `piton rollback` in a terminal shows what came of it.", command.trim())
+            format!("`{}` is still going on. `piton rollback` in a terminal shows its result.", command.trim())
         }
         Err(error) => format!("cannot run piton: {error}\nhint: type `{}` in a terminal", command.trim()),
     }

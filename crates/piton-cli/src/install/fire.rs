@@ -45,13 +45,13 @@ pub(crate) fn fire(agent: Agent, command: &str) -> Result<Duration, String> {
     }
 }
 
-struct Answer {
+struct FiredAnswer {
     code: Option<i32>,
     stdout: String,
     stderr: String,
 }
 
-impl Answer {
+impl FiredAnswer {
     /// Fails with a message if any agent would not continue after this answer.
     fn check(&self) -> Result<(), String> {
         if self.code != Some(0) {
@@ -78,7 +78,7 @@ fn first_line(text: &str) -> &str {
     text.trim().lines().next().unwrap_or("(no words)")
 }
 
-fn call(agent: Agent, line: &str, project: &Path, base: &Path) -> Result<Answer, String> {
+fn call(agent: Agent, line: &str, project: &Path, base: &Path) -> Result<FiredAnswer, String> {
     let mut command = if agent.checks.runs_without_shell {
         let words = shell::words(line).ok_or("its quotes do not end")?;
         let (program, args) = words.split_first().ok_or("it is empty")?;
@@ -99,7 +99,7 @@ fn call(agent: Agent, line: &str, project: &Path, base: &Path) -> Result<Answer,
     let (stdout, stderr) = (drain(child.stdout.take()), drain(child.stderr.take()));
     let code = wait(&mut child)?;
     let text = |reader: thread::JoinHandle<String>| reader.join().unwrap_or_default();
-    Ok(Answer { code, stdout: text(stdout), stderr: text(stderr) })
+    Ok(FiredAnswer { code, stdout: text(stdout), stderr: text(stderr) })
 }
 
 fn drain(from: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String> {

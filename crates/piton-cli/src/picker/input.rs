@@ -8,7 +8,7 @@ use ratatui::layout::Position;
 
 use super::layout::Focus;
 use super::list::FileFilter;
-use super::patch::PatchHunk;
+use super::patch::ShownHunk;
 use super::state::{Action, Asked, Busy, DiffOf, Overlay, Planned, RestoreRequest, RevertPart, Stage, State, Trouble};
 
 const WHEEL_LINES: isize = 3;
@@ -176,7 +176,7 @@ impl State {
     fn select_hunk(&mut self, hunk: usize) {
         let Some(patch) = self.patch() else { return };
         let hunk = hunk.min(patch.hunks.len().saturating_sub(1));
-        let Some(PatchHunk { at, file, .. }) = patch.hunks.get(hunk).copied() else { return };
+        let Some(ShownHunk { at, file, .. }) = patch.hunks.get(hunk).copied() else { return };
         let height = usize::from(self.diff_areas().lines.height);
         let is_on_screen = (self.line..self.line + height).contains(&at);
         let line = if is_on_screen { self.line } else { at.min(self.last_line()) };
@@ -217,7 +217,7 @@ impl State {
             return Vec::new();
         }
         let Some((_, patch)) = self.current() else { return Vec::new() };
-        let Some(PatchHunk { file, start, .. }) = patch.hunks.get(self.hunk).copied() else {
+        let Some(ShownHunk { file, start, .. }) = patch.hunks.get(self.hunk).copied() else {
             "The turn changed no text; v takes back all of it, V one file".clone_into(&mut self.status);
             return Vec::new();
         };

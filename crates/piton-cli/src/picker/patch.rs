@@ -56,12 +56,12 @@ pub(super) struct Patch {
     /// In the order of their lines.
     pub(super) files: Vec<PatchFile>,
     /// In the order of their lines.
-    pub(super) hunks: Vec<PatchHunk>,
+    pub(super) hunks: Vec<ShownHunk>,
 }
 
 /// One hunk of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct PatchHunk {
+pub(super) struct ShownHunk {
     /// Index of its first line, the header.
     pub(super) at: usize,
     /// Index of its file.
@@ -94,7 +94,7 @@ impl Patch {
                 Some(kind) => {
                     if let (LineKind::Hunk, Some(start)) = (kind, start_of(line)) {
                         let (at, file) = (patch.lines.len(), headers.len().saturating_sub(1));
-                        patch.hunks.push(PatchHunk { at, file, start });
+                        patch.hunks.push(ShownHunk { at, file, start });
                     }
                     patch.push(&shown(line), kind);
                 }

@@ -270,7 +270,7 @@ fn against_files(
     let objects = ground.objects;
     let plan = Planner::to_look_at(&survey, from, objects, &root, paths).plan()?;
     let dirs = survey.manifest.dirs.iter().map(|dir| (&*dir.path, dir)).collect();
-    let mut files = Files { dirs, root: &root, unread: Vec::new() };
+    let mut files = CurrentFiles { dirs, root: &root, unread: Vec::new() };
     let is_unread =
         |left: &&Left| matches!(left.why, WhyLeft::OutOfScope(SkipReason::Unreadable | SkipReason::Changing));
     files.unread.extend(plan.left.iter().filter(is_unread).map(|left| left.path.clone()));
@@ -307,13 +307,13 @@ fn against_files(
 }
 
 /// Current files.
-struct Files<'a> {
+struct CurrentFiles<'a> {
     dirs: HashMap<&'a [u8], &'a DirNode>,
     root: &'a Dir,
     unread: Vec<Vec<u8>>,
 }
 
-impl Files<'_> {
+impl CurrentFiles<'_> {
     fn find(&self, path: &[u8]) -> Option<&FileNode> {
         let (parent, name) = relpath::split(path);
         let dir = self.dirs.get(parent)?;
@@ -357,8 +357,8 @@ fn describe(changed: Vec<Changed>) -> Diff {
         let both = bytes(&old).zip(bytes(&new));
         let lines = both.as_ref().and_then(|(old, new)| Lines::compare(old, new));
         let (insertions, deletions) = lines.as_ref().map_or((0, 0), Lines::counts);
-        fn version(side: &Side) -> patch::Version<'_> {
-            patch::Version { mode: side.mode.octal(), id: side.id, bytes: side.bytes.as_deref() }
+        fn version(side: &Side) -> patch::PatchSide<'_> {
+            patch::PatchSide { mode: side.mode.octal(), id: side.id, bytes: side.bytes.as_deref() }
         }
         patch::print(&mut diff.patch, &path, old.as_ref().map(version).as_ref(), new.as_ref().map(version).as_ref());
         let status = match (&old, &new) {

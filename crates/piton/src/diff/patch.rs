@@ -11,7 +11,7 @@ use crate::id::{ID_BYTES, ObjectId};
 const NO_ID: ObjectId = ObjectId::from_bytes([0; ID_BYTES]);
 
 /// One side of a file that differs.
-pub(crate) struct Version<'a> {
+pub(crate) struct PatchSide<'a> {
     /// Mode in git's terms: 100644, 100755 or 120000.
     pub(crate) mode: u32,
     pub(crate) id: ObjectId,
@@ -20,7 +20,7 @@ pub(crate) struct Version<'a> {
 }
 
 /// Prints one file that was added, deleted or modified.
-pub(crate) fn print<'a>(out: &mut Vec<u8>, path: &[u8], old: Option<&Version<'a>>, new: Option<&Version<'a>>) {
+pub(crate) fn print<'a>(out: &mut Vec<u8>, path: &[u8], old: Option<&PatchSide<'a>>, new: Option<&PatchSide<'a>>) {
     if let (Some(one), Some(other)) = (old, new)
         && (one.mode ^ other.mode) & 0o170_000 != 0
     {
@@ -39,7 +39,7 @@ pub(crate) fn print<'a>(out: &mut Vec<u8>, path: &[u8], old: Option<&Version<'a>
         }
         _ => {}
     }
-    let id = |version: Option<&Version<'_>>| version.map_or(NO_ID, |version| version.id);
+    let id = |version: Option<&PatchSide<'_>>| version.map_or(NO_ID, |version| version.id);
     if id(old) == id(new) {
         return;
     }
@@ -48,11 +48,11 @@ pub(crate) fn print<'a>(out: &mut Vec<u8>, path: &[u8], old: Option<&Version<'a>
     line(out, &format!("index {}..{}{mode}", id(old), id(new)));
     let is_shown = [old, new].into_iter().flatten().all(|version| version.bytes.is_some());
     if !is_shown {
-        let name = |version: Option<&Version<'a>>, name| if version.is_some() { name } else { b"/dev/null".to_vec() };
+        let name = |version: Option<&PatchSide<'a>>, name| if version.is_some() { name } else { b"/dev/null".to_vec() };
         put(out, &[b"Binary files ", &name(old, from), b" and ", &name(new, to), b" differ\n"]);
         return;
     }
-    let bytes = |version: Option<&Version<'a>>| version.and_then(|version| version.bytes).unwrap_or_default();
+    let bytes = |version: Option<&PatchSide<'a>>| version.and_then(|version| version.bytes).unwrap_or_default();
     print_contents(out, (bytes(old), old.map(|_| from)), (bytes(new), new.map(|_| to)));
 }
 

@@ -125,7 +125,7 @@ pub fn export(store: &Store, project: &Project, name: &str, dir: &Path, progress
         around.sync_file_system().map_err(|error| Error::io("sync", &parent, error))?;
         Ok(done)
     });
-    let Done { bytes, cloned } = done.inspect_err(|_| {
+    let ExportedFiles { bytes, cloned } = done.inspect_err(|_| {
         // Best effort: the name says what the directory is.
         let _ = fs::remove_dir_all(parent.join(sys::name_from_bytes(&temporary)));
     })?;
@@ -170,13 +170,13 @@ struct Export<'a> {
     progress: &'a Progress,
 }
 
-struct Done {
+struct ExportedFiles {
     bytes: u64,
     cloned: u64,
 }
 
 impl Export<'_> {
-    fn run(&self, objects: &Objects) -> Result<Done> {
+    fn run(&self, objects: &Objects) -> Result<ExportedFiles> {
         for (path, _) in &self.entries.dirs {
             let (parent, name) = relpath::split(path);
             let made = self.root.open_dir(parent).and_then(|parent| parent.make_dir(name));
@@ -211,7 +211,7 @@ impl Export<'_> {
             set.map_err(|error| self.failed(path, error))?;
         }
         self.root.set_mode(0o755).map_err(|error| self.failed(b"", error))?;
-        Ok(Done { bytes: bytes.into_inner(), cloned: cloned.into_inner() })
+        Ok(ExportedFiles { bytes: bytes.into_inner(), cloned: cloned.into_inner() })
     }
 
     fn failed(&self, path: &[u8], error: io::Error) -> Error {

@@ -32,7 +32,7 @@ pub fn export_tar(
     let checkpoint = lookup::find(&store.histories.of(&objects, project.id())?, name)?.clone();
     let Entries { dirs, files } = Entries::of(&checkpoint, &objects)?;
     let failed = |error| Error::io("write", "the archive", error);
-    let mut archive = Archive { out, secs: checkpoint.time.secs.max(0).cast_unsigned() };
+    let mut archive = TarArchive { out, secs: checkpoint.time.secs.max(0).cast_unsigned() };
     for (path, mode) in &dirs {
         let path = [path.as_slice(), b"/"].concat();
         archive.begin(&Header { path: &path, kind: b'5', mode: *mode, size: 0, target: b"" }).map_err(failed)?;
@@ -54,7 +54,7 @@ pub fn export_tar(
     Ok(checkpoint)
 }
 
-struct Archive<'a> {
+struct TarArchive<'a> {
     out: &'a mut dyn Write,
     /// Modification time of all entries.
     secs: u64,
@@ -69,7 +69,7 @@ struct Header<'a> {
     target: &'a [u8],
 }
 
-impl Archive<'_> {
+impl TarArchive<'_> {
     /// Writes a header, and before it the names that do not fit into it.
     fn begin(&mut self, header: &Header<'_>) -> io::Result<()> {
         for (kind, name) in [(b'K', header.target), (b'L', header.path)] {

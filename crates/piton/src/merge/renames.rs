@@ -54,7 +54,7 @@ pub(crate) fn find<'a>(candidates: &Candidates<'a>, read: &mut Read<'_>) -> Resu
     if relevant.is_empty() || added.is_empty() {
         return Ok(Renames::default());
     }
-    let mut search = Search {
+    let mut search = RenameSearch {
         deleted,
         added,
         old_of: vec![None; added.len()],
@@ -71,12 +71,12 @@ pub(crate) fn find<'a>(candidates: &Candidates<'a>, read: &mut Read<'_>) -> Resu
     }
     let pairs = (0..deleted.len()).filter_map(|old| Some((deleted[old].0, added[search.new_of[old]?].0)));
     let pairs = pairs.filter(|(old, _)| relevant.contains(old)).collect();
-    let Search { mut ambiguous, groups, .. } = search;
+    let RenameSearch { mut ambiguous, groups, .. } = search;
     ambiguous.retain(|old, _| relevant.contains(old));
     Ok(Renames { pairs, ambiguous: ambiguous.into_iter().map(|(old, group)| (old, groups[group].clone())).collect() })
 }
 
-struct Search<'s, 'a> {
+struct RenameSearch<'s, 'a> {
     deleted: &'s [(&'a [u8], Entry)],
     added: &'s [(&'a [u8], Entry)],
     /// Index in `deleted` for each added file.
@@ -91,7 +91,7 @@ struct Search<'s, 'a> {
     ambiguous: BTreeMap<&'a [u8], usize>,
 }
 
-impl Search<'_, '_> {
+impl RenameSearch<'_, '_> {
     fn pair(&mut self, old: usize, new: usize) {
         (self.old_of[new], self.new_of[old]) = (Some(old), Some(new));
         if let Some(group) = self.group_of[new] {

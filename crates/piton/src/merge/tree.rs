@@ -141,27 +141,27 @@ pub fn merge_trees(
 
 /// Three versions of one file; `None` where it does not exist.
 #[derive(Clone, Copy)]
-struct Versions {
+struct ThreeVersions {
     base: Option<Entry>,
     ours: Option<Entry>,
     theirs: Option<Entry>,
 }
 
 /// State of a path in the result.
-struct Resolved {
+struct ResolvedPath {
     entry: Option<MergedEntry>,
     renamed_from: Option<Vec<u8>>,
 }
 
 /// Result of merging one file.
-type Outcome = std::result::Result<Option<MergedEntry>, ConflictReason>;
+type EntryResult = std::result::Result<Option<MergedEntry>, ConflictReason>;
 
 struct Merge<'m, 'r> {
     base: &'m Tree,
     ours: &'m Tree,
     theirs: &'m Tree,
     read: &'m mut Read<'r>,
-    resolved: BTreeMap<Vec<u8>, Resolved>,
+    resolved: BTreeMap<Vec<u8>, ResolvedPath>,
     conflicts: Vec<Conflict>,
 }
 
@@ -206,8 +206,8 @@ impl<'m> Merge<'m, '_> {
             match (outcome, our.or(their)) {
                 (Ok(entry), Some(new)) => {
                     let renamed_from = our.is_none().then(|| old.to_vec());
-                    self.resolved.insert(new.to_vec(), Resolved { entry, renamed_from });
-                    self.resolved.insert(old.to_vec(), Resolved { entry: None, renamed_from: None });
+                    self.resolved.insert(new.to_vec(), ResolvedPath { entry, renamed_from });
+                    self.resolved.insert(old.to_vec(), ResolvedPath { entry: None, renamed_from: None });
                     settled.extend(paths.into_iter().map(<[u8]>::to_vec));
                 }
                 (Err(reason), _) => {
@@ -226,8 +226,8 @@ impl<'m> Merge<'m, '_> {
     }
 
     /// Merges a file that has a new name on our side, on theirs, or on both.
-    fn merge_rename(&mut self, old: &[u8], our: Option<&[u8]>, their: Option<&[u8]>) -> Result<Outcome> {
-        let versions = Versions {
+    fn merge_rename(&mut self, old: &[u8], our: Option<&[u8]>, their: Option<&[u8]>) -> Result<EntryResult> {
+        let versions = ThreeVersions {
             base: self.base.get(old).copied(),
             ours: self.ours.get(our.unwrap_or(old)).copied(),
             theirs: self.theirs.get(their.unwrap_or(old)).copied(),
@@ -246,14 +246,14 @@ impl<'m> Merge<'m, '_> {
     }
 
     fn merge_path(&mut self, path: &[u8]) -> Result<()> {
-        let versions = Versions {
+        let versions = ThreeVersions {
             base: self.base.get(path).copied(),
             ours: self.ours.get(path).copied(),
             theirs: self.theirs.get(path).copied(),
         };
         match self.merge_versions(versions)? {
             Ok(entry) => {
-                self.resolved.insert(path.to_vec(), Resolved { entry, renamed_from: None });
+                self.resolved.insert(path.to_vec(), ResolvedPath { entry, renamed_from: None });
             }
             Err(reason) => self.add_conflict(path, std::iter::empty(), reason),
         }
@@ -261,8 +261,8 @@ impl<'m> Merge<'m, '_> {
     }
 
     /// Merges three versions of one file.
-    fn merge_versions(&mut self, versions: Versions) -> Result<Outcome> {
-        let Versions { base, ours, theirs } = versions;
+    fn merge_versions(&mut self, versions: ThreeVersions) -> Result<EntryResult> {
+        let ThreeVersions { base, ours, theirs } = versions;
         if ours == theirs || base == theirs {
             return Ok(Ok(ours.map(stored)));
         }
@@ -285,7 +285,7 @@ impl<'m> Merge<'m, '_> {
         }
     }
 
-    fn merge_files(&mut self, base: Entry, ours: Entry, theirs: Entry) -> Result<Outcome> {
+    fn merge_files(&mut self, base: Entry, ours: Entry, theirs: Entry) -> Result<EntryResult> {
         let kind = if base.kind == ours.kind { theirs.kind } else { ours.kind };
         let contents = if ours.id == theirs.id || base.id == theirs.id {
             MergedContents::Stored(ours.id)
@@ -353,7 +353,7 @@ impl<'m> Merge<'m, '_> {
 
     fn finish(mut self) -> TreeMerge {
         self.conflicts.sort_by(|a, b| a.path.cmp(&b.path));
-        let changes = self.resolved.into_iter().filter_map(|(path, Resolved { entry: new, renamed_from })| {
+        let changes = self.resolved.into_iter().filter_map(|(path, ResolvedPath { entry: new, renamed_from })| {
             let old = self.ours.get(&path).copied();
             (old.map(stored) != new).then_some(PathChange { path, old, new, renamed_from })
         });

@@ -8,14 +8,14 @@ use crate::worktree::{id_of_path, stat_path};
 
 /// Files and directories that the restore after a checkpoint created out of scope.
 #[derive(Default)]
-pub(super) struct Made {
+pub(super) struct MadeFiles {
     /// Those that are as that restore created them. A survey that is given these finds them.
     pub(super) as_made: BTreeSet<Vec<u8>>,
     /// Files that changed since. No checkpoint may hold them.
     pub(super) changed: Vec<Vec<u8>>,
 }
 
-impl Made {
+impl MadeFiles {
     /// Inspects the paths that the restore after `target` created out of scope.
     pub(super) fn after(target: &Checkpoint, root: &Dir) -> Self {
         let mut made = Self::default();

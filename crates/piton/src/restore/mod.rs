@@ -45,7 +45,7 @@ use others::Others;
 pub use plan::RestorePlan;
 pub(crate) use planner::Planner;
 
-use made::Made;
+use made::MadeFiles;
 use resolve::{Resolved, resolve};
 use rules::{Planned, Planning};
 
@@ -266,7 +266,7 @@ impl<'a> Restore<'a> {
         let (root, is_missing) = open_root(project, &record)?;
         let ground = SurveyInput::new(store, &objects, project, &record, newest.as_ref(), settings, progress);
         let stamp = options.move_uncovered_files.then(|| now.stamp());
-        let made = Made::after(&target, &root);
+        let made = MadeFiles::after(&target, &root);
         let planning = Planning {
             ground: &ground,
             new_objects: &new_objects,
@@ -379,7 +379,7 @@ impl<'a> Restore<'a> {
             paths: &self.paths,
             moves_aside: self.move_uncovered_files.then_some(stamp.as_str()),
             safety: self.safety.as_ref(),
-            made: &Made::after(&self.target, &self.root),
+            made: &MadeFiles::after(&self.target, &self.root),
             checks_paths: self.verb == Some(RestoreVerb::Restore),
         };
         Ok(planning.run()?.survey)

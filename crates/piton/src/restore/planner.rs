@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::left::{Left, WhyLeft};
-use super::made::Made;
+use super::made::MadeFiles;
 use super::plan::{Remove, RestorePlan, SetMode, Write};
 use crate::error::{Result, plain_io};
 use crate::id::{ObjectId, ObjectKind};
@@ -29,7 +29,7 @@ pub(crate) struct Planner<'a> {
     /// are.
     pub(crate) safety: Option<&'a Checkpoint>,
     /// Paths that the restore after the target created out of scope.
-    pub(super) made: Option<&'a Made>,
+    pub(super) made: Option<&'a MadeFiles>,
     /// The ignore rules after this restore, if it changes them.
     pub(super) rules_after: Option<&'a RulesAfter<'a>>,
 }

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::left::{Left, WhyLeft};
-use super::made::Made;
+use super::made::MadeFiles;
 use super::plan::RestorePlan;
 use super::planner::Planner;
 use super::{RulesChanged, unsafe_to_restore};
@@ -29,7 +29,7 @@ pub(super) struct Planning<'a> {
     pub(super) paths: &'a [Vec<u8>],
     pub(super) moves_aside: Option<&'a str>,
     pub(super) safety: Option<&'a Checkpoint>,
-    pub(super) made: &'a Made,
+    pub(super) made: &'a MadeFiles,
     pub(super) checks_paths: bool,
 }
 

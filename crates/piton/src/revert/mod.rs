@@ -36,7 +36,7 @@ mod trees;
 pub use in_the_way::InTheWay;
 use plan::{Merged, Step, merge_steps};
 pub(crate) use publish::{Publish, withdraw};
-use states::{Contents, State, current_files};
+use states::{State, StateContents, current_files};
 
 /// Options of a revert.
 #[derive(Debug, Clone, Copy, Default)]
@@ -131,7 +131,7 @@ pub fn revert(
     progress: &Progress,
 ) -> Result<RevertReport> {
     let end = end_of(turn)?;
-    let work = Work { stretches: vec![Stretch { start: turn.before, end }], subject: Subject::Turn(turn) };
+    let work = RevertedWork { stretches: vec![Stretch { start: turn.before, end }], subject: Subject::Turn(turn) };
     Run { store, project, work, options, settings, now, progress }.run()
 }
 
@@ -155,7 +155,7 @@ pub fn restore_keeping_edits(
     let target = history.find(name)?.id;
     let stretches = since::stretches(history.checkpoints(), target, options)?;
     drop(history);
-    let work = Work { stretches, subject: Subject::Since(target) };
+    let work = RevertedWork { stretches, subject: Subject::Since(target) };
     Run { store, project, work, options, settings, now, progress }.run()
 }
 
@@ -167,7 +167,7 @@ struct Stretch {
 }
 
 /// Work that is taken back.
-struct Work<'a> {
+struct RevertedWork<'a> {
     /// The newest first. They do not overlap.
     stretches: Vec<Stretch>,
     subject: Subject<'a>,
@@ -182,7 +182,7 @@ enum Subject<'a> {
 struct Run<'a> {
     store: &'a Store,
     project: &'a Project,
-    work: Work<'a>,
+    work: RevertedWork<'a>,
     options: RevertOptions<'a>,
     settings: &'a Settings,
     now: Moment,
@@ -268,7 +268,8 @@ impl Run<'_> {
             State::Tree(newest.tree)
         };
         let by_id = current.by_id();
-        let mut contents = Contents { objects: &objects, project, now: &current, current: by_id, made: HashMap::new() };
+        let mut contents =
+            StateContents { objects: &objects, project, now: &current, current: by_id, made: HashMap::new() };
         let steps: Vec<Step> = self.work.stretches.iter().map(|stretch| step(stretch, &find)).collect::<Result<_>>()?;
         let Merged { changes, conflicts } = merge_steps(&steps, &mut contents, options)?;
         let explain = in_the_way::Explain { checkpoints: &history.checkpoints, current: &current, objects: &objects };
@@ -449,7 +450,7 @@ mod tests {
         take(&store, &project, &request, &settings, NOW, &progress).expect("a take");
         fs::write(dir.join("file"), "edited since\n").expect("a file");
         let turn = History::of(&store, &project).expect("a history").turns().remove(0);
-        let work = Work { stretches: Vec::new(), subject: Subject::Turn(&turn) };
+        let work = RevertedWork { stretches: Vec::new(), subject: Subject::Turn(&turn) };
         let (store, project, options) = (&store, &project, RevertOptions::default());
         let run = Run { store, project, work, options, settings: &settings, now: NOW, progress: &progress };
         let merged = Entry { kind: EntryKind::File, id: ObjectId::from_bytes([7; 20]) };

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::RevertOptions;
-use super::states::{Contents, State};
+use super::states::{State, StateContents};
 use super::trees::{Selection, Trees};
 use crate::error::Result;
 use crate::id::CheckpointId;
@@ -28,7 +28,11 @@ pub(super) struct Merged {
 
 /// Takes the steps back one after the other, the newest first. If conflicts are to be skipped, no step changes a path
 /// that conflicts in any of them.
-pub(super) fn merge_steps(steps: &[Step], contents: &mut Contents<'_>, options: RevertOptions<'_>) -> Result<Merged> {
+pub(super) fn merge_steps(
+    steps: &[Step],
+    contents: &mut StateContents<'_>,
+    options: RevertOptions<'_>,
+) -> Result<Merged> {
     let mut excluded = BTreeSet::new();
     let mut conflicts = Vec::new();
     loop {
@@ -46,7 +50,7 @@ pub(super) fn merge_steps(steps: &[Step], contents: &mut Contents<'_>, options: 
 
 fn merge_once(
     steps: &[Step],
-    contents: &mut Contents<'_>,
+    contents: &mut StateContents<'_>,
     options: RevertOptions<'_>,
     excluded: &BTreeSet<Vec<u8>>,
 ) -> Result<Merged> {
@@ -80,7 +84,7 @@ fn merge_once(
 }
 
 /// Makes the lines of a conflict those of the current file. They are given as lines of an intermediate result.
-fn refer_to_current(conflict: &mut Conflict, ours: &State, contents: &Contents<'_>) -> Result<()> {
+fn refer_to_current(conflict: &mut Conflict, ours: &State, contents: &StateContents<'_>) -> Result<()> {
     let ConflictReason::Lines(lines) = &mut conflict.reason else { return Ok(()) };
     let text = |state: &State| match state.entry(&conflict.path, contents.objects)? {
         Some((_, id)) => contents.read(id),

@@ -68,7 +68,7 @@ impl State {
 
 impl State {
     /// Returns this state with the changes of a merge.
-    pub(super) fn with(&self, changes: Vec<PathChange>, contents: &mut Contents<'_>) -> Result<Self> {
+    pub(super) fn with(&self, changes: Vec<PathChange>, contents: &mut StateContents<'_>) -> Result<Self> {
         let mut files = self.files(contents.objects)?;
         for PathChange { path, new, .. } in changes {
             let Some(MergedEntry { kind, contents: merged }) = new else {
@@ -100,7 +100,7 @@ pub(super) fn current_files(store: &Store, input: &SurveyInput<'_>) -> Result<St
 }
 
 /// Contents of the three states, and those that were made from them.
-pub(super) struct Contents<'a> {
+pub(super) struct StateContents<'a> {
     pub(super) objects: &'a Objects,
     pub(super) project: &'a Project,
     /// The current files.
@@ -111,7 +111,7 @@ pub(super) struct Contents<'a> {
     pub(super) made: HashMap<ObjectId, Vec<u8>>,
 }
 
-impl Contents<'_> {
+impl StateContents<'_> {
     pub(super) fn read(&self, id: ObjectId) -> Result<Option<Vec<u8>>> {
         if let Some(bytes) = self.made.get(&id) {
             return Ok(Some(bytes.clone()));

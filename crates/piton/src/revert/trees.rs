@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::RevertOptions;
-use super::states::{Contents, State};
+use super::states::{State, StateContents};
 use crate::diff::CONTEXT;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ObjectId;
@@ -39,7 +39,7 @@ impl Trees {
     pub(super) fn read(
         [base, ours, start]: [&State; 3],
         selection: &Selection<'_>,
-        contents: &mut Contents<'_>,
+        contents: &mut StateContents<'_>,
     ) -> Result<(Self, Vec<Conflict>)> {
         let mut trees = Self { base: Tree::new(), ours: Tree::new(), theirs: Tree::new() };
         let put = |tree: &mut Tree, path: &[u8], entry: Option<(EntryMode, ObjectId)>| {
@@ -73,7 +73,7 @@ impl Trees {
     }
 
     /// Limits the change of one file to the hunks at these lines.
-    fn select_hunks(&mut self, path: &[u8], lines: &BTreeSet<usize>, contents: &mut Contents<'_>) -> Result<()> {
+    fn select_hunks(&mut self, path: &[u8], lines: &BTreeSet<usize>, contents: &mut StateContents<'_>) -> Result<()> {
         let invalid = |why: String| {
             let shown = String::from_utf8_lossy(path);
             Error::new(ErrorKind::Invalid, format!("revert hunks of {shown}")).because(why)

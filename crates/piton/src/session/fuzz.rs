@@ -1,6 +1,6 @@
 //! Fuzz target for session records. See `crate::fuzz`.
 
-use super::{Author, Record, SessionId};
+use super::{Record, RecordAuthor, SessionId};
 use crate::time::Moment;
 
 /// Parses a record, and uses it as an update of itself.
@@ -14,10 +14,10 @@ pub(crate) fn record(bytes: &[u8]) {
     assert!(shown.is_none_or(|shown| shown.chars().count() <= 4000));
     let mut updated = given.clone();
     if updated.update(given.map.clone()).is_ok() {
-        updated.stamp(Author::Automatic, now);
+        updated.stamp(RecordAuthor::Automatic, now);
         assert!(updated.is_automatic());
         comes_back(&updated);
-        updated.stamp(Author::Agent, now);
+        updated.stamp(RecordAuthor::Agent, now);
         assert!(!updated.is_automatic() && updated.has_task() == given.has_task());
     }
 }

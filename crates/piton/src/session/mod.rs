@@ -45,7 +45,7 @@ const TASK: &str = "task";
 
 /// Author of a change to a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Author {
+pub enum RecordAuthor {
     /// Agent or person.
     Agent,
     /// Program that observes the session from outside. It never replaces a record that an agent wrote.
@@ -114,11 +114,11 @@ impl Record {
         self.map.get(TASK).is_some_and(|task| !task.is_null() && has_words(task))
     }
 
-    fn stamp(&mut self, author: Author, now: Moment) {
+    fn stamp(&mut self, author: RecordAuthor, now: Moment) {
         self.map.set(Node::plain(UPDATED), Node::text(now.iso()));
         match author {
-            Author::Automatic => self.map.set(Node::plain(AUTOMATIC), Node::plain("true")),
-            Author::Agent => drop(self.map.remove(AUTOMATIC)),
+            RecordAuthor::Automatic => self.map.set(Node::plain(AUTOMATIC), Node::plain("true")),
+            RecordAuthor::Agent => drop(self.map.remove(AUTOMATIC)),
         }
     }
 
@@ -167,15 +167,15 @@ fn merge(old: Option<Node>, new: Node) -> std::result::Result<Node, String> {
 /// Session records in one base.
 ///
 /// ```
-/// use piton::session::{Author, SessionId, Sessions};
+/// use piton::session::{RecordAuthor, SessionId, Sessions};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let temp = tempfile::tempdir()?;
 /// # let base = temp.path().join("base");
 /// # let now = piton::Moment { secs: 1_773_635_760, nanos: 0, offset_secs: 0 };
 /// let sessions = Sessions::in_base(&base);
 /// let id = SessionId::parse("login")?;
-/// sessions.write(&id, b"task: fix the login", Author::Agent, now)?;
-/// sessions.update(&id, b"progress: [{step: tests, status: done}]", Author::Agent, now)?;
+/// sessions.write(&id, b"task: fix the login", RecordAuthor::Agent, now)?;
+/// sessions.update(&id, b"progress: [{step: tests, status: done}]", RecordAuthor::Agent, now)?;
 /// let record = sessions.read(&id)?.expect("just written");
 /// assert!(record.resume(&id).is_some_and(|text| text.contains("fix the login"))); // what an agent goes on from
 /// assert_eq!(sessions.list()?, [id]);
@@ -223,7 +223,7 @@ impl Sessions {
 
     /// Writes a record, given as YAML or JSON, in place of an existing one. A file that cannot be read as a record is
     /// renamed first.
-    pub fn write(&self, id: &SessionId, given: &[u8], author: Author, now: Moment) -> Result<RecordChange> {
+    pub fn write(&self, id: &SessionId, given: &[u8], author: RecordAuthor, now: Moment) -> Result<RecordChange> {
         let bad = |why: String| invalid(format!("write the session record {id}"), why);
         let mut record = parse_given(given).map_err(bad)?;
         if !record.has_task() {
@@ -234,14 +234,14 @@ impl Sessions {
         record.stamp(author, now);
         let locked = self.claim()?;
         match self.read(id) {
-            Ok(Some(there)) if author == Author::Automatic && !there.is_automatic() => {
+            Ok(Some(there)) if author == RecordAuthor::Automatic && !there.is_automatic() => {
                 return Ok(RecordChange::Declined);
             }
             Ok(Some(_)) => {}
             // Other errors do not tell whether the record is corrupt.
             Err(error) if ![ErrorKind::Damaged, ErrorKind::NotOurs].contains(&error.kind()) => return Err(error),
             // A record that cannot be read may have been written by an agent.
-            _ if author == Author::Automatic && self.exists(id) => return Ok(RecordChange::Declined),
+            _ if author == RecordAuthor::Automatic && self.exists(id) => return Ok(RecordChange::Declined),
             _ if self.exists(id) => drop(self.put_aside(&locked, id, now)?),
             _ => {}
         }
@@ -250,7 +250,7 @@ impl Sessions {
 
     /// Updates a record, given as YAML or JSON: `progress` and `decisions` are appended to, `state` is merged, all
     /// other keys are replaced. Fails with `NotFound` if there is no such record.
-    pub fn update(&self, id: &SessionId, given: &[u8], author: Author, now: Moment) -> Result<RecordChange> {
+    pub fn update(&self, id: &SessionId, given: &[u8], author: RecordAuthor, now: Moment) -> Result<RecordChange> {
         let bad = |why: String| invalid(format!("update the session record {id}"), why);
         let given = parse_given(given).map_err(bad)?;
         if !self.exists(id) {
@@ -258,7 +258,7 @@ impl Sessions {
         }
         let locked = self.lock()?;
         let mut record = self.read(id)?.ok_or_else(|| not_found(id))?;
-        if author == Author::Automatic && !record.is_automatic() {
+        if author == RecordAuthor::Automatic && !record.is_automatic() {
             return Ok(RecordChange::Declined);
         }
         record.update(given.map).map_err(bad)?;

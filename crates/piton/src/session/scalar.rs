@@ -72,9 +72,9 @@ pub(super) fn meaning(text: &str) -> Meaning {
 }
 
 /// Cursor over the text.
-struct Pieces<'a>(&'a str);
+struct ScalarCursor<'a>(&'a str);
 
-impl<'a> Pieces<'a> {
+impl<'a> ScalarCursor<'a> {
     /// Consumes the longest run of matching characters, at most `max`.
     fn run(&mut self, max: usize, fits: impl Fn(char) -> bool) -> &'a str {
         let end = self.0.char_indices().take(max).find(|(_, c)| !fits(*c)).map(|(at, _)| at);
@@ -154,7 +154,7 @@ fn float(text: &str) -> Option<Meaning> {
         ".nan" | ".NaN" | ".NAN" if bare == text => return Some(Meaning::Float(f64::NAN)),
         _ => {}
     }
-    let mut rest = Pieces(bare);
+    let mut rest = ScalarCursor(bare);
     let whole = rest.run(usize::MAX, is_digit_or_line);
     let sixtieths = rest.sixtieths(whole.replace('_', "").parse().unwrap_or(0.0));
     if !rest.eat(".") || whole.starts_with('_') {
@@ -181,7 +181,7 @@ fn float(text: &str) -> Option<Meaning> {
 }
 
 fn time(text: &str) -> Option<Meaning> {
-    let mut rest = Pieces(text);
+    let mut rest = ScalarCursor(text);
     let year = rest.digits(4..=4)?;
     let month = rest.eat("-").then(|| rest.digits(1..=2))??;
     let day = rest.eat("-").then(|| rest.digits(1..=2))??;
@@ -208,7 +208,7 @@ fn is_blank(c: char) -> bool {
     c == ' ' || c == '\t'
 }
 
-fn zone(rest: &mut Pieces<'_>) -> Option<i32> {
+fn zone(rest: &mut ScalarCursor<'_>) -> Option<i32> {
     if rest.eat("Z") {
         return Some(0);
     }

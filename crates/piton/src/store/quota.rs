@@ -40,7 +40,7 @@ pub(crate) enum MakeRoomOutcome {
 }
 
 /// The checkpoints of all projects.
-type Histories = BTreeMap<ProjectId, ProjectHistory>;
+type ProjectHistories = BTreeMap<ProjectId, ProjectHistory>;
 
 /// The checkpoints of one project.
 #[derive(Default)]
@@ -221,7 +221,7 @@ fn tidy_up(store: &Store, held: &GcLock, now: Moment) -> Result<u64> {
 
 /// Returns the checkpoints that may be dropped, in order: class by class, the oldest of each project, then the next of
 /// each.
-fn drop_order<'a>(intents: &Intents, histories: &'a Histories) -> Result<Vec<DropCandidate<'a>>> {
+fn drop_order<'a>(intents: &Intents, histories: &'a ProjectHistories) -> Result<Vec<DropCandidate<'a>>> {
     let mut order = Vec::new();
     for (project, history) in histories {
         if intents.get(project)?.is_some() {
@@ -243,7 +243,7 @@ fn rank(
     db: &ObjectDb,
     objects: &Objects,
     roots: &ReachRoots,
-    histories: &Histories,
+    histories: &ProjectHistories,
     order: &[DropCandidate<'_>],
 ) -> Result<Reachability> {
     let mut reach = Reachability::new(db.ids()?, roots.ends.clone());
@@ -302,8 +302,8 @@ fn pinned<'a>(rest: &'a [Checkpoint], goes: &HashSet<CheckpointId>, pins: &[Pin]
     (0..rest.len()).rev().filter(stays).map(|at| &rest[at]).collect()
 }
 
-fn histories(objects: &Objects, roots: &ReachRoots) -> Result<Histories> {
-    let mut all = Histories::new();
+fn histories(objects: &Objects, roots: &ReachRoots) -> Result<ProjectHistories> {
+    let mut all = ProjectHistories::new();
     for (project, newest) in &roots.projects {
         all.entry(project.clone()).or_default().chain = objects.history(Some(*newest), &roots.ends)?;
     }
@@ -315,7 +315,7 @@ fn histories(objects: &Objects, roots: &ReachRoots) -> Result<Histories> {
 
 /// Ends the pins that are not part of a history at themselves, so that nothing older counts as reachable. Returns false
 /// if all of them are ended already.
-fn cut_loose_pins(store: &Store, roots: &ReachRoots, histories: &Histories, now: Moment) -> Result<bool> {
+fn cut_loose_pins(store: &Store, roots: &ReachRoots, histories: &ProjectHistories, now: Moment) -> Result<bool> {
     let mut was_cut = false;
     for (project, history) in histories {
         let ids = history.ids();

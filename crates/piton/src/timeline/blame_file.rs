@@ -2,7 +2,7 @@
 
 use super::log::PeriodJson;
 use super::{Period, Timeline};
-use crate::blame::{Version, attribute, renamed_from};
+use crate::blame::{FileVersion, attribute, renamed_from};
 use crate::diff::{TEXT_BYTES_MAX, is_text, split_lines};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hint::Hint;
@@ -121,7 +121,7 @@ pub fn blame_file(history: &History, project: &Project, path: &[u8]) -> Result<F
             version => objects.read(version, ObjectKind::Blob)?,
         });
     }
-    let steps = texts.iter().zip(&versions).rev().map(|(text, (_, step))| Version { text, step: *step });
+    let steps = texts.iter().zip(&versions).rev().map(|(text, (_, step))| FileVersion { text, step: *step });
     let steps = attribute(&steps.collect::<Vec<_>>()).unwrap_or_default();
     let mut blame = FileBlame { path: path.to_vec(), lines: Vec::new(), periods: Vec::new() };
     let mut known: Vec<Option<usize>> = Vec::new();

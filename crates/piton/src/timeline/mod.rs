@@ -71,13 +71,13 @@ pub(crate) struct Timeline<'a> {
     pub(crate) states: Vec<&'a Checkpoint>,
     turns: Vec<Turn>,
     /// Author of the change from each state to the next. The last one is about changes that are in no checkpoint.
-    steps: Vec<Step>,
+    steps: Vec<AuthoredStep>,
     numbers: HashMap<CheckpointId, usize>,
 }
 
 /// Author of the change from one state to the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Step {
+struct AuthoredStep {
     by: Author,
     /// Index of the turn.
     turn: Option<usize>,
@@ -120,7 +120,7 @@ impl<'a> Timeline<'a> {
 
     /// Returns the period of a range of steps.
     pub(crate) fn period(&self, steps: &std::ops::Range<usize>) -> Period {
-        let Step { by, turn, restored } = self.steps[steps.start];
+        let AuthoredStep { by, turn, restored } = self.steps[steps.start];
         let turn = turn.map(|at| self.turns[at].record.clone());
         let (from, to) = (self.states[steps.start], self.states.get(steps.end));
         let time = turn.as_ref().and_then(|turn| turn.time).or(to.map(|to| to.time));
@@ -211,9 +211,9 @@ fn reaches(turns: &[Turn], states: &[&Checkpoint]) -> Vec<Reach> {
 
 /// Returns the author of the step from this state, which has this number. `reaches` are those of the turns, newest
 /// first.
-fn step(from: &Checkpoint, at: usize, reaches: &[Reach]) -> Step {
+fn step(from: &Checkpoint, at: usize, reaches: &[Reach]) -> AuthoredStep {
     if let Some(restoring) = &from.facts.restoring {
-        return Step { by: Author::You, turn: None, restored: Some(restoring.target) };
+        return AuthoredStep { by: Author::You, turn: None, restored: Some(restoring.target) };
     }
     let at_work = |is_certain: bool| {
         let covers = move |(_, reach): &(usize, &Reach)| reach.is_certain == is_certain && reach.steps.contains(&at);
@@ -228,5 +228,5 @@ fn step(from: &Checkpoint, at: usize, reaches: &[Reach]) -> Step {
             None => (None, Author::You),
         },
     };
-    Step { by, turn, restored: None }
+    AuthoredStep { by, turn, restored: None }
 }

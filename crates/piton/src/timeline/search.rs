@@ -306,7 +306,7 @@ impl Pattern {
 
 /// Matches of one step.
 #[derive(Default)]
-struct Found {
+struct StepMatches {
     contents: Vec<ContentMatch>,
     paths: Vec<Vec<u8>>,
     too_large: Vec<Vec<u8>>,
@@ -326,10 +326,10 @@ struct Search<'a> {
 
 impl Search<'_> {
     /// Searches the changes of every step, on all cores.
-    fn steps(&self) -> Result<Vec<Found>> {
+    fn steps(&self) -> Result<Vec<StepMatches>> {
         let steps = self.timeline.states.len().saturating_sub(1);
-        let mut found: Vec<Found> = Vec::new();
-        found.resize_with(steps, Found::default);
+        let mut found: Vec<StepMatches> = Vec::new();
+        found.resize_with(steps, StepMatches::default);
         if !self.options.in_contents && self.options.paths.is_empty() {
             return Ok(found);
         }
@@ -400,7 +400,7 @@ impl Search<'_> {
             let objects = shared.objects();
             let (walk, counts) = (TreeWalk::new(&objects), HashMap::new());
             let mut reader = StepReader { search: &plain, objects: &objects, walk, counts };
-            let mut found = Found::default();
+            let mut found = StepMatches::default();
             while let Some(file) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
                 check_cancelled(plain.progress)?;
                 reader.search_file(file, (None, oldest.id), &mut found)?;
@@ -446,8 +446,8 @@ struct StepReader<'a> {
 }
 
 impl StepReader<'_> {
-    fn search(&mut self, step: usize) -> Result<Found> {
-        let mut found = Found::default();
+    fn search(&mut self, step: usize) -> Result<StepMatches> {
+        let mut found = StepMatches::default();
         let ((from, old), (to, new)) = (self.search.states[step], self.search.states[step + 1]);
         match self.search_step((from, old), (to, new), &mut found) {
             Err(error) if error.kind() == ErrorKind::Damaged => found.unread = Some(to),
@@ -460,7 +460,7 @@ impl StepReader<'_> {
         &mut self,
         (from, old): (CheckpointId, ObjectId),
         (to, new): (CheckpointId, ObjectId),
-        found: &mut Found,
+        found: &mut StepMatches,
     ) -> Result<()> {
         let changes = self.walk.compare(old, new, self.search.options.paths)?;
         found.is_changed = !changes.is_empty();
@@ -479,7 +479,7 @@ impl StepReader<'_> {
         &mut self,
         change: &TreeChange,
         (from, to): (Option<CheckpointId>, CheckpointId),
-        found: &mut Found,
+        found: &mut StepMatches,
     ) -> Result<()> {
         let blob = |side: Option<(EntryMode, ObjectId)>| side.filter(|(mode, _)| *mode != EntryMode::Commit);
         let (old, new) = (blob(change.old).map(|(_, id)| id), blob(change.new).map(|(_, id)| id));

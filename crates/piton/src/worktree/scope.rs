@@ -228,8 +228,8 @@ impl Scope {
 
     /// Returns true if the rules would leave out any new file and any new directory at the top of the project.
     pub(super) fn leaves_out_everything(&self, rules: Option<&Rules>, root: &Dir) -> bool {
-        let unheard_of = b"piton-asks-about-a-name-that-nobody-has";
-        [false, true].iter().all(|is_dir| self.decide(unheard_of, *is_dir, rules, root, None) != Decision::In)
+        let unlikely = b"piton-asks-about-a-name-that-does-not-exist";
+        [false, true].iter().all(|is_dir| self.decide(unlikely, *is_dir, rules, root, None) != Decision::In)
     }
 }
 

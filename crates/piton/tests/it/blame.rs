@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use piton::ObjectId;
-use piton::blame::{Version, attribute, renamed_from};
+use piton::blame::{FileVersion, attribute, renamed_from};
 use piton::merge::{Entry, EntryKind, Tree};
 use testkit::Dice;
 
@@ -82,7 +82,7 @@ fn every_line_of_a_session_of_50_turns_belongs_to_its_writer() {
             }
             versions.push((script.text(), Step::You));
         }
-        let versions: Vec<_> = versions.iter().map(|(text, step)| Version { text, step: *step }).collect();
+        let versions: Vec<_> = versions.iter().map(|(text, step)| FileVersion { text, step: *step }).collect();
         let want: Vec<Step> = script.lines.iter().map(|(_, step)| *step).collect();
         assert_eq!(attribute(&versions), Some(want), "seed {seed}");
         lines += script.lines.len();
@@ -99,14 +99,14 @@ fn a_file_of_200_versions_and_10_000_lines_is_attributed() {
         script.edit(Step::Turn(turn));
         versions.push((script.text(), Step::Turn(turn)));
     }
-    let versions: Vec<_> = versions.iter().map(|(text, step)| Version { text, step: *step }).collect();
+    let versions: Vec<_> = versions.iter().map(|(text, step)| FileVersion { text, step: *step }).collect();
     let want: Vec<Step> = script.lines.iter().map(|(_, step)| *step).collect();
     assert_eq!(attribute(&versions), Some(want));
 }
 
 #[test]
 fn a_version_that_is_no_text_has_no_lines_in_common() {
-    let version = |text, step| Version { text, step };
+    let version = |text, step| FileVersion { text, step };
     assert_eq!(attribute::<u8>(&[]), None);
     assert_eq!(attribute(&[version(b"a\0", 1)]), None);
     assert_eq!(attribute(&[version(b"a\n", 1), version(b"a\0", 2), version(b"a\n", 3)]), Some(vec![3]));

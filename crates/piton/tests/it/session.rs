@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, SystemTime};
 
-use piton::session::{Author, Record, RecordChange, SessionId, Sessions};
+use piton::session::{Record, RecordAuthor, RecordChange, SessionId, Sessions};
 use piton::{ErrorKind, Moment, Store};
 use testkit::Sandbox;
 
@@ -22,12 +22,12 @@ fn sessions(sandbox: &Sandbox) -> Sessions {
 
 /// Writes a record as an agent. Panics if it is not accepted.
 fn write(sandbox: &Sandbox, name: &str, text: &str) {
-    let changed = sessions(sandbox).write(&id(name), text.as_bytes(), Author::Agent, now()).expect("a record");
+    let changed = sessions(sandbox).write(&id(name), text.as_bytes(), RecordAuthor::Agent, now()).expect("a record");
     assert_eq!(changed, RecordChange::Done);
 }
 
 fn update(sandbox: &Sandbox, name: &str, text: &str) {
-    let changed = sessions(sandbox).update(&id(name), text.as_bytes(), Author::Agent, now()).expect("a record");
+    let changed = sessions(sandbox).update(&id(name), text.as_bytes(), RecordAuthor::Agent, now()).expect("a record");
     assert_eq!(changed, RecordChange::Done);
 }
 
@@ -159,12 +159,13 @@ fn what_is_no_record_is_refused_and_nothing_is_written() {
         (&large, "it is larger than 1024 KiB"),
     ];
     for (text, why) in cases {
-        let written = sessions(&sandbox).write(&id("s"), text.as_bytes(), Author::Agent, now());
+        let written = sessions(&sandbox).write(&id("s"), text.as_bytes(), RecordAuthor::Agent, now());
         let error = written.expect_err(why);
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
         assert!(error.to_string().contains(why), "{error}");
     }
-    let error = sessions(&sandbox).write(&id("s"), b"task: t\nx: \xff\n", Author::Agent, now()).expect_err("bytes");
+    let error =
+        sessions(&sandbox).write(&id("s"), b"task: t\nx: \xff\n", RecordAuthor::Agent, now()).expect_err("bytes");
     assert!(error.to_string().contains("line 2: it is not UTF-8"), "{error}");
     assert!(!sandbox.base().exists());
 }
@@ -211,7 +212,7 @@ fn an_update_appends_merges_and_replaces() {
 #[test]
 fn an_update_that_makes_no_sense_changes_nothing() {
     let sandbox = Sandbox::new();
-    let missing = sessions(&sandbox).update(&id("none"), b"x: 1", Author::Agent, now()).expect_err("no record");
+    let missing = sessions(&sandbox).update(&id("none"), b"x: 1", RecordAuthor::Agent, now()).expect_err("no record");
     assert_eq!(missing.kind(), ErrorKind::NotFound);
     assert!(!sandbox.base().exists());
     write(&sandbox, "s", "task: t\nstate: words\n");
@@ -222,11 +223,12 @@ fn an_update_that_makes_no_sense_changes_nothing() {
         ("x: [", "line "),
         ("- x", "it is a list"),
     ] {
-        let error = sessions(&sandbox).update(&id("s"), given.as_bytes(), Author::Agent, now()).expect_err(given);
+        let error = sessions(&sandbox).update(&id("s"), given.as_bytes(), RecordAuthor::Agent, now()).expect_err(given);
         assert!(error.to_string().contains(why), "{error}");
     }
     let full = format!("progress: [{}]\n", "x".repeat((1 << 20) - 20));
-    let error = sessions(&sandbox).update(&id("s"), full.as_bytes(), Author::Agent, now()).expect_err("too large");
+    let error =
+        sessions(&sandbox).update(&id("s"), full.as_bytes(), RecordAuthor::Agent, now()).expect_err("too large");
     assert!(error.to_string().contains("larger than 1024 KiB"), "{error}");
     assert_eq!(fs::read(sandbox.base().join("s.yaml")).expect("a file"), before);
 }
@@ -235,10 +237,12 @@ fn an_update_that_makes_no_sense_changes_nothing() {
 #[test]
 fn what_an_agent_wrote_is_never_replaced_by_an_automatic_record() {
     let sandbox = Sandbox::new();
-    let auto =
-        |text: &str| sessions(&sandbox).write(&id("s"), text.as_bytes(), Author::Automatic, now()).expect("a value");
-    let auto_update =
-        |text: &str| sessions(&sandbox).update(&id("s"), text.as_bytes(), Author::Automatic, now()).expect("a value");
+    let auto = |text: &str| {
+        sessions(&sandbox).write(&id("s"), text.as_bytes(), RecordAuthor::Automatic, now()).expect("a value")
+    };
+    let auto_update = |text: &str| {
+        sessions(&sandbox).update(&id("s"), text.as_bytes(), RecordAuthor::Automatic, now()).expect("a value")
+    };
     assert_eq!(auto("task: guess"), RecordChange::Done);
     assert!(read(&sandbox, "s").is_automatic());
     assert_eq!((auto("task: a better guess"), auto_update("x: 1")), (RecordChange::Done, RecordChange::Done));
@@ -411,7 +415,7 @@ fn a_directory_of_other_files_is_no_place_for_records() {
     plant(&sandbox, "main.rs", "fn main() {}", 0);
     plant(&sandbox, "config.yaml", "a: 1", 30 * DAY);
     for error in [
-        sessions(&sandbox).write(&id("s"), b"task: t", Author::Agent, now()).expect_err("other files"),
+        sessions(&sandbox).write(&id("s"), b"task: t", RecordAuthor::Agent, now()).expect_err("other files"),
         sessions(&sandbox).collect_garbage(7, now()).expect_err("other files"),
     ] {
         assert_eq!(error.kind(), ErrorKind::NotOurs, "{error}");
@@ -482,7 +486,7 @@ fn a_record_that_cannot_be_read_is_not_put_aside() {
     write(&sandbox, "login", "task: old");
     let path = sandbox.base().join("login.yaml");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).expect("permissions");
-    let written = sessions(&sandbox).write(&id("login"), b"task: new", Author::Agent, now());
+    let written = sessions(&sandbox).write(&id("login"), b"task: new", RecordAuthor::Agent, now());
     assert_eq!(written.expect_err("it cannot be read").kind(), ErrorKind::Io);
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("permissions");
     assert_eq!(unstamped(&sandbox, "login"), "task: old\n");

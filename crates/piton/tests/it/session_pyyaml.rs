@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use piton::session::{Author, RecordChange, SessionId, Sessions};
+use piton::session::{RecordAuthor, RecordChange, SessionId, Sessions};
 use testkit::{Sandbox, has_program};
 
 use crate::kit::now;
@@ -76,7 +76,7 @@ fn what_an_update_does_not_touch_is_the_same_to_pyyaml() {
     let sessions = Sessions::in_base(&base);
     for number in 0..cases {
         for given in ["progress: [new]\nstate: {fresh: 1}\n", "{}"] {
-            let changed = sessions.update(&id(number), given.as_bytes(), Author::Agent, now());
+            let changed = sessions.update(&id(number), given.as_bytes(), RecordAuthor::Agent, now());
             let text = || fs::read_to_string(base.join(format!("{number}.yaml"))).unwrap_or_default();
             assert_eq!(changed.unwrap_or_else(|error| panic!("{error}\n{}", text())), RecordChange::Done);
         }
@@ -94,7 +94,7 @@ fn what_is_given_as_json_is_the_same_to_pyyaml() {
     let sessions = Sessions::in_base(&base);
     for number in 0..cases {
         let given = fs::read(base.join(format!("{number}.json"))).expect("what the script wrote");
-        sessions.write(&id(number), &given, Author::Agent, now()).expect("a record");
+        sessions.write(&id(number), &given, RecordAuthor::Agent, now()).expect("a record");
         // Only numbers that JSON readers cannot represent are returned as text.
         let record = sessions.read(&id(number)).expect("readable").expect("a record").to_json();
         let value: serde_json::Value = serde_json::from_slice(&given).expect("JSON");

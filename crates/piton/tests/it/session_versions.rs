@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use piton::session::{Author, RecordRewind, SessionId, Sessions};
+use piton::session::{RecordAuthor, RecordRewind, SessionId, Sessions};
 use piton::{Checkpoint, CheckpointKind, Origin, Outcome, Request, RestoreTo, Settings};
 use testkit::Sandbox;
 
@@ -15,7 +15,7 @@ fn id() -> SessionId {
 
 fn note(sandbox: &Sandbox, task: &str) -> Vec<u8> {
     let text = format!("task: {task}\n");
-    Sessions::in_base(&sandbox.base()).write(&id(), text.as_bytes(), Author::Agent, now()).expect("a record");
+    Sessions::in_base(&sandbox.base()).write(&id(), text.as_bytes(), RecordAuthor::Agent, now()).expect("a record");
     record(sandbox)
 }
 

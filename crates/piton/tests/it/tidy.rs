@@ -128,15 +128,26 @@ fn what_is_below_does_not_see_what_is_above() {
     }
 }
 
+const PACKAGES: [&str; 4] = ["piton", "piton-ignore", "piton-triggers", "piton-cli"];
+
+fn parsed_crates() -> Vec<testkit::source::Source> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    testkit::source::read_crates(&root, &PACKAGES).expect("sources")
+}
+
 #[test]
 fn modules_form_no_cycles() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let packages = ["piton", "piton-ignore", "piton-triggers", "piton-cli"];
-    let sources = testkit::source::read_crates(&root, &packages).expect("sources");
-    for package in packages {
+    let sources = parsed_crates();
+    for package in PACKAGES {
         let cycles = testkit::modules::cycles(&sources, package);
         assert!(cycles.is_empty(), "{package}: {cycles:?}");
     }
+}
+
+#[test]
+fn a_type_name_occurs_once_in_a_crate() {
+    let repeated = testkit::source::repeated_names(&parsed_crates());
+    assert!(repeated.is_empty(), "{}", repeated.join("\n"));
 }
 
 /// Methods of the store belong to the part that owns what they touch.

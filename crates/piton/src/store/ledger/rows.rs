@@ -14,7 +14,7 @@ const CONTINUED: &str = "before the agent went on, as another hook asked";
 
 /// Adds to each of a project's checkpoints, newest first, the turns that began from it, newest first.
 pub(super) fn assign(checkpoints: &mut [Checkpoint], turns: Vec<TurnRecord>) {
-    let places = if turns.is_empty() { Places::default() } else { Places::of(checkpoints) };
+    let places = if turns.is_empty() { CheckpointIndex::default() } else { CheckpointIndex::of(checkpoints) };
     for turn in turns.into_iter().rev() {
         let Some(at) = places.find(checkpoints, &turn) else { continue };
         if !turn.continued {
@@ -36,13 +36,13 @@ pub(super) fn assign(checkpoints: &mut [Checkpoint], turns: Vec<TurnRecord>) {
 
 /// Index of a list of checkpoints, so that many turns in a long history are assigned without a linear search for each.
 #[derive(Default)]
-struct Places {
+struct CheckpointIndex {
     by_id: HashMap<CheckpointId, usize>,
     /// Positions in the order of the list.
     by_tree: HashMap<ObjectId, Vec<usize>>,
 }
 
-impl Places {
+impl CheckpointIndex {
     fn of(checkpoints: &[Checkpoint]) -> Self {
         let mut places = Self::default();
         for (at, checkpoint) in checkpoints.iter().enumerate() {

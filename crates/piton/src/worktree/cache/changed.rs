@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::codec::Entry;
+use super::codec::CachedEntry;
 use super::lookup::DirInCache;
 use crate::relpath::{self, BadPath};
 use crate::skipped::{Extent, Skipped};
@@ -108,7 +108,7 @@ impl<'a> Vouched<'a> {
     }
 
     /// Returns the stat data of a file: that of its entry, with the permission bits of the newest checkpoint.
-    pub(in crate::worktree) fn stat(&self, path: &[u8], entry: &Entry<'_>) -> Stat {
+    pub(in crate::worktree) fn stat(&self, path: &[u8], entry: &CachedEntry<'_>) -> Stat {
         let stat = entry.stat();
         let class = usize::from(stat.mode & 0o100 != 0);
         let mode = self.modes.get(path).copied().unwrap_or(self.usual_modes[class]);

@@ -30,7 +30,7 @@ const STAGE_MASK: u16 = 0x3000;
 
 /// One entry, borrowed from the bytes of the file.
 #[derive(Clone, Copy)]
-pub(in crate::worktree) struct Entry<'a> {
+pub(in crate::worktree) struct CachedEntry<'a> {
     stat: &'a [u8; STAT_BYTES],
     pub(in crate::worktree) id: ObjectId,
     pub(super) path: &'a [u8],
@@ -80,7 +80,7 @@ pub(super) fn stat_text(stat: &Stat) -> String {
     hex(bytes[..16].iter().chain(&bytes[20..]))
 }
 
-impl Entry<'_> {
+impl CachedEntry<'_> {
     /// Returns true if the stat data of a file equals that of the entry.
     ///
     /// The device number is not compared: it changes with the order in which disks are found. Size 0 marks an untrusted
@@ -145,10 +145,11 @@ fn read_fixed(bytes: &[u8]) -> Option<(&[u8; STAT_BYTES], ObjectId, u16, &[u8])>
 }
 
 /// Returns the entry at this offset, in an index that [`read_own`] has accepted.
-pub(super) fn entry_at(bytes: &[u8], place: u32) -> Entry<'_> {
+pub(super) fn entry_at(bytes: &[u8], place: u32) -> CachedEntry<'_> {
     let rest = &bytes[place as usize..];
-    let read = read_fixed(rest)
-        .and_then(|(stat, id, flags, after)| Some(Entry { stat, id, path: after.get(..name_bytes(flags, after)?)? }));
+    let read = read_fixed(rest).and_then(|(stat, id, flags, after)| {
+        Some(CachedEntry { stat, id, path: after.get(..name_bytes(flags, after)?)? })
+    });
     read.expect("read_own has found an entry in this place")
 }
 
@@ -399,7 +400,7 @@ mod tests {
     fn agrees(contents: &[u8], is_trusted: bool, size_now: u64) -> bool {
         let bytes = encode_stat(&stat(contents.len() as u64), is_trusted);
         let id = IdHasher::of(ObjectKind::Blob, contents).expect("no collision");
-        Entry { stat: &bytes, id, path: b"a" }.agrees_with(&stat(size_now))
+        CachedEntry { stat: &bytes, id, path: b"a" }.agrees_with(&stat(size_now))
     }
 
     #[test]
@@ -425,7 +426,7 @@ mod tests {
         for stat in [plain].iter().chain(&others) {
             for is_trusted in [true, false] {
                 let bytes = encode_stat(stat, is_trusted);
-                let entry = Entry { stat: &bytes, id: ObjectId::from_bytes([1; 20]), path: b"a" };
+                let entry = CachedEntry { stat: &bytes, id: ObjectId::from_bytes([1; 20]), path: b"a" };
                 assert_eq!(encode_stat(&entry.stat(), true), bytes, "{stat:?}");
                 assert_eq!(entry.is_trusted(), is_trusted);
             }

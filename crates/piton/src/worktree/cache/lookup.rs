@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::codec::{self, Entry, entry_at};
+use super::codec::{self, CachedEntry, entry_at};
 use crate::id::{Checksum, ID_BYTES, ObjectId};
 use crate::relpath;
 
@@ -173,7 +173,7 @@ pub(in crate::worktree) struct DirInCache<'a> {
 /// One file of the cache.
 pub(in crate::worktree) struct CachedFile<'a> {
     pub(in crate::worktree) name: &'a [u8],
-    pub(in crate::worktree) entry: Entry<'a>,
+    pub(in crate::worktree) entry: CachedEntry<'a>,
 }
 
 impl<'a> DirInCache<'a> {

@@ -23,7 +23,7 @@ use std::io::{self, Write};
 use super::super::manifest::Manifest;
 use super::behind::{self, paths_behind};
 use super::changed::{ChangedDirs, NewestFiles, Vouched};
-use super::codec::{self, Entry, IndexSums, stat_text};
+use super::codec::{self, CachedEntry, IndexSums, stat_text};
 use super::lookup::{CachedDirs, DirInCache};
 use super::note::{CacheNote, hidden_rules_of};
 use super::young::{forget_young, young_from_nanos};
@@ -109,7 +109,7 @@ impl<'a> StatCache<'a> {
     }
 
     /// Returns the id in the entry of a file with this stat data, if the entry replaces reading the file. (C1, C3)
-    pub(in crate::worktree) fn believed_id(&self, entry: &Entry<'_>, stat: &Stat) -> Option<ObjectId> {
+    pub(in crate::worktree) fn believed_id(&self, entry: &CachedEntry<'_>, stat: &Stat) -> Option<ObjectId> {
         (self.believes(stat) && entry.agrees_with(stat)).then_some(entry.id)
     }
 
@@ -118,7 +118,7 @@ impl<'a> StatCache<'a> {
     pub(in crate::worktree) fn has_same_rules(
         &self,
         dir: &[u8],
-        entry: Option<&Entry<'_>>,
+        entry: Option<&CachedEntry<'_>>,
         stat: Option<&Stat>,
     ) -> bool {
         match (entry, stat) {
@@ -155,7 +155,7 @@ impl<'a> StatCache<'a> {
 
     /// Returns true if a directory need not be listed: the caller vouches for it, and its entries would be trusted. (C6)
     pub(in crate::worktree) fn is_vouched(&self, vouched: &Vouched<'_>, dir: &[u8], cached: DirInCache<'_>) -> bool {
-        let is_trusted = |entry: &Entry<'_>| entry.is_trusted() && !self.is_young(&entry.stat());
+        let is_trusted = |entry: &CachedEntry<'_>| entry.is_trusted() && !self.is_young(&entry.stat());
         vouched.contains(dir, cached)
             && self.note.hidden_rules(dir).is_none()
             && cached.files().all(|file| is_trusted(&file.entry))

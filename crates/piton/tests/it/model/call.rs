@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Stdio};
 
-use piton::session::{Author, RecordChange, SessionId, Sessions};
+use piton::session::{RecordAuthor, RecordChange, SessionId, Sessions};
 use piton::{
     CheckpointKind, Ensured, Error, History, Manager, MaxSnapshots, Moment, Outcome, Policy, Progress, Project,
     ReadData, Report, Request, Restore, RestoreOptions, RestorePlan, RestoreTo, Settings, Severity, Store, clear, diff,
@@ -279,8 +279,8 @@ pub(super) fn read_record(base: &Path, session: &str) -> Option<Value> {
     Sessions::in_base(base).read(&id).expect("a record that can be read").map(|record| record.to_json())
 }
 
-fn author(is_automatic: bool) -> Author {
-    if is_automatic { Author::Automatic } else { Author::Agent }
+fn author(is_automatic: bool) -> RecordAuthor {
+    if is_automatic { RecordAuthor::Automatic } else { RecordAuthor::Agent }
 }
 
 fn changed(changed: RecordChange) -> Answer {
