@@ -68,6 +68,11 @@ pub(super) trait Agent: Sync {
         false
     }
 
+    /// Returns true if the agent reports the end of a turn in which the model answered with an error.
+    fn reports_errors(&self) -> bool {
+        false
+    }
+
     /// Returns the start of the last message in calls of the model that the agent makes for itself, such as suggestions
     /// and memory.
     fn background(&self) -> &'static [&'static str] {

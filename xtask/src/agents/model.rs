@@ -26,8 +26,8 @@ pub(super) enum Event {
 struct Script {
     prompt: String,
     steps: Vec<Step>,
-    /// Final text of the turn.
-    ending: String,
+    /// Final text of the turn; `None` if the model answers with an error.
+    ending: Option<String>,
 }
 
 /// A request that reached the model.
@@ -75,7 +75,12 @@ impl Model {
 
     /// Sets the answer to `prompt`: the steps one after the other, then `ending`.
     pub(super) fn set_script(&self, prompt: &str, steps: Vec<Step>, ending: &str) {
-        lock(&self.state).script = Script { prompt: prompt.to_owned(), steps, ending: ending.to_owned() };
+        lock(&self.state).script = Script { prompt: prompt.to_owned(), steps, ending: Some(ending.to_owned()) };
+    }
+
+    /// Sets the answer to `prompt`: the steps one after the other, then an error.
+    pub(super) fn set_failing_script(&self, prompt: &str, steps: Vec<Step>) {
+        lock(&self.state).script = Script { prompt: prompt.to_owned(), steps, ending: None };
     }
 
     /// Returns the calls so far, oldest first.
@@ -108,10 +113,10 @@ fn answer(request: &Request, state: &Mutex<State>, project: &str, log: &Path, ba
             let script = if is_background { Script::default() } else { held.script.clone() };
             drop(held);
             let say = match api.schema(&body).filter(|_| !tools::are_usable(&tools)) {
-                Some(schema) => Say::Text(tools::any(&schema).to_string()),
+                Some(schema) => Some(Say::Text(tools::any(&schema).to_string())),
                 None => decide(&script, &tools, &events, project),
             };
-            api.reply(&request.target, &body, &say)
+            say.map_or_else(wire::refusal, |say| api.reply(&request.target, &body, &say))
         }
         None => wire::stub(&request.method, &request.target),
     };
@@ -133,16 +138,19 @@ fn is_of(events: &[Event], background: &[&str]) -> bool {
     last.is_some_and(|text| background.iter().any(|words| text.starts_with(words)))
 }
 
-fn decide(script: &Script, tools: &[Tool], events: &[Event], project: &str) -> Say {
+/// Returns the next output; `None` if it is an error.
+fn decide(script: &Script, tools: &[Tool], events: &[Event], project: &str) -> Option<Say> {
     let is_prompt = |event: &Event| match event {
         Event::User(text) => text.contains(&script.prompt),
         Event::ToolResult => false,
     };
     let asked = if script.prompt.is_empty() { None } else { events.iter().rposition(is_prompt) };
-    let (Some(asked), true) = (asked, tools::are_usable(tools)) else { return Say::Text("All right.".to_owned()) };
+    let (Some(asked), true) = (asked, tools::are_usable(tools)) else {
+        return Some(Say::Text("All right.".to_owned()));
+    };
     let done = events[asked..].iter().filter(|event| matches!(event, Event::ToolResult)).count();
     match script.steps.get(done) {
-        Some(step) => tools::call(step, tools, project),
-        None => Say::Text(script.ending.clone()),
+        Some(step) => Some(tools::call(step, tools, project)),
+        None => script.ending.clone().map(Say::Text),
     }
 }

@@ -43,7 +43,7 @@ fn has_rollback(agent: &dyn Agent) -> bool {
 }
 
 /// All scenarios, shortest first.
-pub(super) const ALL: [Scenario; 14] = [
+pub(super) const ALL: [Scenario; 15] = [
     Scenario {
         name: "uninstall",
         mode: Mode::Headless,
@@ -83,6 +83,14 @@ pub(super) const ALL: [Scenario; 14] = [
         fits: always,
         is_quick: false,
         run: ends::reported,
+    },
+    Scenario {
+        name: "failed",
+        mode: Mode::Headless,
+        checks: &["end-error"],
+        fits: always,
+        is_quick: false,
+        run: ends::failed,
     },
     Scenario {
         name: "continued",

@@ -308,6 +308,15 @@ impl Scratch {
         Ok(())
     }
 
+    /// Gives the agent one prompt without a terminal, to which the model answers with an error after these steps.
+    pub(super) fn fail_during(&mut self, prompt: &str, steps: Vec<Step>) -> Result<()> {
+        self.runs += 1;
+        self.model.set_failing_script(prompt, steps);
+        let line = self.agent.headless(prompt, self.session.as_deref());
+        self.run(&line, &format!("run-{}", self.runs))?;
+        Ok(())
+    }
+
     /// Gives the agent one prompt without a terminal, and kills it once the file `begun` is in the project.
     pub(super) fn kill_during(&mut self, prompt: &str, steps: Vec<Step>, begun: &str) -> Result<()> {
         self.runs += 1;

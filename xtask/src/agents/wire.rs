@@ -88,6 +88,13 @@ fn models() -> Value {
     json!({"object": "list", "data": [model], "models": [], "has_more": false, "first_id": MODEL, "last_id": MODEL})
 }
 
+/// Returns an error that is not worth a retry, in a form that the agents of all interfaces understand.
+pub(super) fn refusal() -> Reply {
+    let message = "the scripted model refuses this request";
+    let error = json!({"type": "invalid_request_error", "code": 400, "status": "INVALID_ARGUMENT", "message": message});
+    json_reply(400, &json!({"type": "error", "error": error}))
+}
+
 /// Name of the model, for agents that let the user choose one.
 pub(super) const MODEL: &str = "scripted-model";
 

@@ -79,6 +79,10 @@ impl Agent for Opencode {
         true
     }
 
+    fn reports_errors(&self) -> bool {
+        true
+    }
+
     fn rollback(&self) -> Option<&'static str> {
         None
     }

@@ -14,6 +14,7 @@ use super::Run;
 const MAKE: &str = "make a file and drop it again";
 const NEXT: &str = "add a line to the readme";
 const HANG: &str = "start something that does not end";
+const FAIL: &str = "ask for something that the model refuses";
 const LAST: &str = "what is left";
 /// File that shows that the command of a turn has begun.
 const BEGUN: &str = "begun.txt";
@@ -86,6 +87,27 @@ pub(super) fn reported(run: &mut Run) -> Result<()> {
         ensure!(killed["ended"].is_null() && killed["open_ended"] == false, "it cannot have ended: {killed}");
         scratch.prompt(LAST, Vec::new())?;
         ensure!(turn(scratch, LAST)?["row"].is_u64(), "the next prompt has no row");
+        Ok(())
+    });
+    Ok(())
+}
+
+/// A turn in which the model answers with an error.
+pub(super) fn failed(run: &mut Run) -> Result<()> {
+    run.scratch.protect()?;
+    run.scratch.prompt(NEXT, vec![shell("echo line >> README.md")])?;
+    run.scratch.fail_during(FAIL, vec![shell(&format!("echo begun > {BEGUN}"))])?;
+    run.check("end-error", |scratch| {
+        ensure!(scratch.project.join(BEGUN).exists(), "the agent did not run the command");
+        let is_reported = scratch.agent.reports_errors();
+        if is_reported {
+            wait_for_end(scratch, FAIL)?;
+        }
+        scratch.write_project("user.txt", b"an edit of the user\n")?;
+        scratch.prompt(LAST, Vec::new())?;
+        let turn = turn(scratch, FAIL)?;
+        ensure!(has_path(&turn, BEGUN), "{turn}");
+        ensure!(turn["open_ended"] == !is_reported && has_path(&turn, "user.txt") != is_reported, "{turn}");
         Ok(())
     });
     Ok(())
