@@ -47,9 +47,22 @@ impl Call {
 #[derive(Default)]
 struct State {
     script: Script,
+    /// Answer to a subagent.
+    subagent: Script,
     calls: Vec<Call>,
     /// Number of all requests, including those that are not calls of the model.
     requests: usize,
+}
+
+impl State {
+    /// Returns the script for a conversation: that of the subagent if its first message is the subagent's prompt.
+    fn script_for(&self, events: &[Event]) -> &Script {
+        let is_subagents = |event: &Event| match event {
+            Event::User(text) => !self.subagent.prompt.is_empty() && text.contains(&self.subagent.prompt),
+            Event::ToolResult => false,
+        };
+        if events.iter().any(is_subagents) { &self.subagent } else { &self.script }
+    }
 }
 
 /// A running model; stopped when dropped.
@@ -83,6 +96,12 @@ impl Model {
         lock(&self.state).script = Script { prompt: prompt.to_owned(), steps, ending: None };
     }
 
+    /// Sets the answer to the prompt of a subagent.
+    pub(super) fn set_subagent(&self, prompt: &str, steps: Vec<Step>) {
+        let ending = Some("The subagent is done.".to_owned());
+        lock(&self.state).subagent = Script { prompt: prompt.to_owned(), steps, ending };
+    }
+
     /// Returns the calls so far, oldest first.
     pub(super) fn calls(&self) -> Vec<Call> {
         lock(&self.state).calls.clone()
@@ -110,7 +129,7 @@ fn answer(request: &Request, state: &Mutex<State>, project: &str, log: &Path, ba
             if !is_background {
                 held.calls.push(Call { body: String::from_utf8_lossy(&request.body).into_owned() });
             }
-            let script = if is_background { Script::default() } else { held.script.clone() };
+            let script = if is_background { Script::default() } else { held.script_for(&events).clone() };
             drop(held);
             let say = match api.schema(&body).filter(|_| !tools::are_usable(&tools)) {
                 Some(schema) => Some(Say::Text(tools::any(&schema).to_string())),

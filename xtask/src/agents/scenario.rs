@@ -43,7 +43,7 @@ fn has_rollback(agent: &dyn Agent) -> bool {
 }
 
 /// All scenarios, shortest first.
-pub(super) const ALL: [Scenario; 15] = [
+pub(super) const ALL: [Scenario; 16] = [
     Scenario {
         name: "uninstall",
         mode: Mode::Headless,
@@ -164,6 +164,14 @@ pub(super) const ALL: [Scenario; 15] = [
         fits: always,
         is_quick: false,
         run: ends::interrupted,
+    },
+    Scenario {
+        name: "outlived",
+        mode: Mode::Tui,
+        checks: &["outlived"],
+        fits: ends::has_background_subagents,
+        is_quick: false,
+        run: ends::outlived,
     },
     Scenario {
         name: "clear",

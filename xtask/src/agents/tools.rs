@@ -33,6 +33,8 @@ pub(super) enum Step {
     Shell(String),
     /// Writes a file with the agent's own tool for that. The path is relative to the project.
     Write { path: String, text: String },
+    /// Starts a subagent with this prompt, and goes on without waiting for it.
+    Background(String),
 }
 
 const SHELLS: [&str; 9] = [
@@ -46,6 +48,7 @@ const SHELLS: [&str; 9] = [
     "execute_command",
     "run_command",
 ];
+const AGENTS: [&str; 2] = ["Agent", "Task"];
 const WRITERS: [&str; 7] = ["Write", "write_file", "write", "create_file", "create", "apply_patch", "patch"];
 
 fn find<'a>(tools: &'a [Tool], names: &[&str]) -> Option<&'a Tool> {
@@ -61,6 +64,7 @@ pub(super) fn are_usable(tools: &[Tool]) -> bool {
 pub(super) fn call(step: &Step, tools: &[Tool], project: &str) -> Say {
     match step {
         Step::Shell(command) => call_shell(command, tools),
+        Step::Background(prompt) => call_background(prompt, tools),
         Step::Write { path, text } => match find(tools, &WRITERS) {
             Some(tool) => call_writer(tool, path, text, project),
             None => call_shell(&format!("cat > '{path}' <<'END'\n{text}END"), tools),
@@ -72,6 +76,18 @@ fn call_shell(command: &str, tools: &[Tool]) -> Say {
     let Some(tool) = find(tools, &SHELLS) else { return Say::Text("There is no shell.".to_owned()) };
     let wanted = [(["command", "cmd"].as_slice(), command), (&["description"], "a step")];
     with_arguments(tool, Arguments::Json(fill(&tool.schema, &wanted)))
+}
+
+fn call_background(prompt: &str, tools: &[Tool]) -> Say {
+    let Some(tool) = find(tools, &AGENTS) else { return Say::Text("There are no subagents.".to_owned()) };
+    let wanted = [
+        (["prompt"].as_slice(), prompt),
+        (&["description"], "a step in the background"),
+        (&["subagent_type"], "general-purpose"),
+    ];
+    let mut arguments = fill(&tool.schema, &wanted);
+    arguments["run_in_background"] = json!(true);
+    with_arguments(tool, Arguments::Json(arguments))
 }
 
 fn call_writer(tool: &Tool, path: &str, text: &str, project: &str) -> Say {

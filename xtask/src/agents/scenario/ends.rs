@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
+use super::super::agent::Agent;
 use super::super::scratch::Scratch;
 use super::super::terminal::Terminal;
 use super::super::tools::Step;
@@ -15,6 +16,8 @@ const MAKE: &str = "make a file and drop it again";
 const NEXT: &str = "add a line to the readme";
 const HANG: &str = "start something that does not end";
 const FAIL: &str = "ask for something that the model refuses";
+const DELEGATE: &str = "let a subagent do the rest";
+const SUBTASK: &str = "write the file that is written late";
 const LAST: &str = "what is left";
 /// File that shows that the command of a turn has begun.
 const BEGUN: &str = "begun.txt";
@@ -128,5 +131,46 @@ pub(super) fn interrupted(run: &mut Run) -> Result<()> {
         ensure!(turn["open_ended"] == !is_reported && has_path(&turn, "user.txt") != is_reported, "{turn}");
         Ok(())
     });
+    Ok(())
+}
+
+/// Returns true for the agent whose subagents go on after the turn that started them has ended.
+pub(super) fn has_background_subagents(agent: &dyn Agent) -> bool {
+    agent.package().name == "claude"
+}
+
+/// A subagent that works on after the end of its turn was reported.
+pub(super) fn outlived(run: &mut Run) -> Result<()> {
+    run.scratch.protect()?;
+    let wait = format!("echo begun > {BEGUN}; while ! test -e go.txt; do sleep 0.2; done; echo late > late.txt");
+    run.scratch.model.set_subagent(SUBTASK, vec![shell(&wait)]);
+    let mut terminal = Terminal::start(&run.scratch)?;
+    terminal.prompt(&run.scratch, DELEGATE, vec![Step::Background(SUBTASK.to_owned())])?;
+    run.check("outlived", |scratch| {
+        let first = wait_for_end(scratch, DELEGATE)?;
+        ensure!(!has_path(&first, "late.txt"), "{first}");
+        wait_for_file(scratch, BEGUN)?;
+        scratch.write_project("go.txt", b"")?;
+        wait_for_file(scratch, "late.txt")?;
+        terminal.rest()?;
+        scratch.write_project("user.txt", b"an edit of the user\n")?;
+        terminal.prompt(scratch, LAST, Vec::new())?;
+        let turns = scratch.piton_json(&["turns"])?;
+        let prompts: Vec<_> = turns.as_array().into_iter().flatten().map(|turn| turn["prompt"].clone()).collect();
+        ensure!(prompts == [json!(LAST), json!(DELEGATE)], "{turns}");
+        let turn = turn(scratch, DELEGATE)?;
+        ensure!(has_path(&turn, "late.txt") && !has_path(&turn, "user.txt"), "{turn}");
+        ensure!(turn["open_ended"] == false, "{turn}");
+        Ok(())
+    });
+    Ok(())
+}
+
+fn wait_for_file(scratch: &Scratch, name: &str) -> Result<()> {
+    let began = Instant::now();
+    while !scratch.project.join(name).exists() {
+        ensure!(began.elapsed() < PATIENCE, "{name} was not written");
+        thread::sleep(Duration::from_millis(200));
+    }
     Ok(())
 }
