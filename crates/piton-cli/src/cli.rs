@@ -63,6 +63,8 @@ pub(crate) enum Command {
     Install(cmd::install::Install),
     Uninstall(cmd::install::Uninstall),
     Doctor(cmd::doctor::Doctor),
+    Serve(cmd::serve::Serve),
+    Mcp(cmd::mcp::Mcp),
     Verify(cmd::verify::Verify),
     Repair(cmd::repair::Repair),
 }

@@ -18,16 +18,18 @@ mod hook;
 mod install;
 mod interrupt;
 mod maintenance;
+mod mcp;
 mod options;
 mod output;
 mod picker;
 mod platform;
 mod progress;
+mod request;
+mod rpc;
 mod shell;
 mod surface;
 mod usage;
 
-use std::cell::LazyCell;
 use std::process::ExitCode;
 
 use clap::CommandFactory as _;
@@ -51,56 +53,66 @@ pub fn main() -> ExitCode {
     run(&cli.command.unwrap_or_else(|| Command::Status(StatusArgs::default())), &cli.global)
 }
 
-/// Runs a command with the context that it needs.
+/// Runs a command, and returns its exit code.
 fn run(command: &Command, global: &Global) -> ExitCode {
-    let output = LazyCell::new(|| Output::new(global));
+    match command {
+        // Prints an answer of its own, and works even if the directory is missing or the settings are invalid.
+        Command::Hook(args) => return cmd::hook::run(args, global),
+        Command::Serve(_) => return rpc::serve::serve(global, carry_out),
+        Command::Mcp(_) => return mcp::server::serve(global, carry_out),
+        _ => {}
+    }
+    let output = Output::new(global);
+    match carry_out(command, global, &output) {
+        Ok(()) => output.done(),
+        Err(error) => output.error(&error),
+    }
+}
+
+/// Runs a command that prints a report, with the context that it needs.
+fn carry_out(command: &Command, global: &Global, output: &Output) -> anyhow::Result<()> {
     let build = |policy: ConfigPolicy<'_>, work: &dyn Fn(&Context) -> anyhow::Result<()>| {
         Context::build(global, policy).and_then(|context| work(&context))
     };
-    let strict = |work: &dyn Fn(&Context) -> anyhow::Result<()>| build(ConfigPolicy::Strict(&output), work);
-    let rescue = |work: &dyn Fn(&Context) -> anyhow::Result<()>| build(ConfigPolicy::Warn(&output), work);
-    let done = match command {
-        // Prints an answer of its own, and works even if the directory is missing or the settings are invalid.
-        Command::Hook(args) => return cmd::hook::run(args, global),
-        Command::Status(args) => cmd::status::run(args, global, &output),
-        Command::Doctor(args) => cmd::doctor::run(args, global, &output),
-        Command::Config(args) => cmd::config::run(args, global, &output),
-        Command::Maintain(_) => cmd::prune::run_maintain(global, &output),
-        Command::Finish(_) => cmd::finish::run(global, &output),
-        Command::Rollback(args) => rescue(&|context| cmd::rollback::run(args, context, &output)),
-        Command::Diff(args) => rescue(&|context| cmd::diff::run(args, context, &output)),
+    let strict = |work: &dyn Fn(&Context) -> anyhow::Result<()>| build(ConfigPolicy::Strict(output), work);
+    let rescue = |work: &dyn Fn(&Context) -> anyhow::Result<()>| build(ConfigPolicy::Warn(output), work);
+    match command {
+        Command::Hook(_) | Command::Serve(_) | Command::Mcp(_) => anyhow::bail!("cannot run this command here"),
+        Command::Status(args) => cmd::status::run(args, global, output),
+        Command::Doctor(args) => cmd::doctor::run(args, global, output),
+        Command::Config(args) => cmd::config::run(args, global, output),
+        Command::Maintain(_) => cmd::prune::run_maintain(global, output),
+        Command::Finish(_) => cmd::finish::run(global, output),
+        Command::Rollback(args) => rescue(&|context| cmd::rollback::run(args, context, output)),
+        Command::Diff(args) => rescue(&|context| cmd::diff::run(args, context, output)),
         Command::Restore(args) if args.keep_edits => {
-            rescue(&|context| cmd::revert::run_keep_edits(args, context, &output))
+            rescue(&|context| cmd::revert::run_keep_edits(args, context, output))
         }
-        Command::Restore(args) => rescue(&|context| cmd::restore::run(args, context, &output)),
-        Command::Revert(args) => rescue(&|context| cmd::revert::run(args, context, &output)),
-        Command::Undo(args) => rescue(&|context| cmd::restore::undo(args, context, &output)),
-        Command::Redo(args) => rescue(&|context| cmd::restore::redo(args, context, &output)),
-        Command::Show(args) => rescue(&|context| cmd::show::run(args, context, &output)),
-        Command::Log(args) => rescue(&|context| cmd::log::run(args, context, &output)),
-        Command::Blame(args) => rescue(&|context| cmd::blame::run(args, context, &output)),
-        Command::Search(args) => rescue(&|context| cmd::search::run(args, context, &output)),
-        Command::Recover(args) => rescue(&|context| cmd::recover::run(args, context, &output)),
-        Command::Cat(args) => rescue(&|context| cmd::cat::run(args, context, &output)),
-        Command::Export(args) => rescue(&|context| cmd::export::run(args, context, &output)),
-        Command::Turns(args) => rescue(&|context| cmd::turns::run(args, context, &output)),
-        Command::Take(args) => strict(&|context| cmd::take::run(args, context, &output)),
-        Command::Prune(args) => strict(&|context| cmd::prune::run(args, context, &output)),
-        Command::Clear(args) => strict(&|context| cmd::clear::run(args, context, &output)),
-        Command::ClearLegacy(args) => strict(&|context| cmd::clear::run_legacy(args, context, &output)),
-        Command::Mark(args) => strict(&|context| cmd::mark::run(args, context, &output)),
-        Command::Unmark(args) => strict(&|context| cmd::mark::run_unmark(args, context, &output)),
-        Command::Purge(args) => strict(&|context| cmd::purge::run(args, context, &output)),
-        Command::Session(args) => strict(&|context| cmd::session::run(args, context, &output)),
-        Command::Install(args) => strict(&|context| cmd::install::run(args, context, &output)),
-        Command::Uninstall(args) => strict(&|context| cmd::install::undo(args, context, &output)),
-        Command::Verify(args) => strict(&|context| cmd::verify::run(args, context, &output)),
-        Command::Repair(args) => strict(&|context| cmd::repair::run(args, context, &output)),
-        Command::Completions(args) => strict(&|_| cmd::completions::run(args, &output)),
-        Command::Man(args) => strict(&|_| cmd::completions::run_man(args, Cli::command(), &output)),
-    };
-    match done {
-        Ok(()) => output.done(),
-        Err(error) => output.error(&error),
+        Command::Restore(args) => rescue(&|context| cmd::restore::run(args, context, output)),
+        Command::Revert(args) => rescue(&|context| cmd::revert::run(args, context, output)),
+        Command::Undo(args) => rescue(&|context| cmd::restore::undo(args, context, output)),
+        Command::Redo(args) => rescue(&|context| cmd::restore::redo(args, context, output)),
+        Command::Show(args) => rescue(&|context| cmd::show::run(args, context, output)),
+        Command::Log(args) => rescue(&|context| cmd::log::run(args, context, output)),
+        Command::Blame(args) => rescue(&|context| cmd::blame::run(args, context, output)),
+        Command::Search(args) => rescue(&|context| cmd::search::run(args, context, output)),
+        Command::Recover(args) => rescue(&|context| cmd::recover::run(args, context, output)),
+        Command::Cat(args) => rescue(&|context| cmd::cat::run(args, context, output)),
+        Command::Export(args) => rescue(&|context| cmd::export::run(args, context, output)),
+        Command::Turns(args) => rescue(&|context| cmd::turns::run(args, context, output)),
+        Command::Take(args) => strict(&|context| cmd::take::run(args, context, output)),
+        Command::Prune(args) => strict(&|context| cmd::prune::run(args, context, output)),
+        Command::Clear(args) => strict(&|context| cmd::clear::run(args, context, output)),
+        Command::ClearLegacy(args) => strict(&|context| cmd::clear::run_legacy(args, context, output)),
+        Command::Mark(args) => strict(&|context| cmd::mark::run(args, context, output)),
+        Command::Unmark(args) => strict(&|context| cmd::mark::run_unmark(args, context, output)),
+        Command::Purge(args) => strict(&|context| cmd::purge::run(args, context, output)),
+        Command::Session(args) => strict(&|context| cmd::session::run(args, context, output)),
+        Command::Install(args) => strict(&|context| cmd::install::run(args, context, output)),
+        Command::Uninstall(args) => strict(&|context| cmd::install::undo(args, context, output)),
+        Command::Verify(args) => strict(&|context| cmd::verify::run(args, context, output)),
+        Command::Repair(args) => strict(&|context| cmd::repair::run(args, context, output)),
+        Command::Completions(args) => strict(&|_| cmd::completions::run(args, output)),
+        Command::Man(args) => strict(&|_| cmd::completions::run_man(args, Cli::command(), output)),
     }
 }

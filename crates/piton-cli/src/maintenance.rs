@@ -3,6 +3,7 @@
 use std::env;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::thread;
 
 use piton::{Settings, Store, is_due};
 
@@ -31,5 +32,10 @@ fn start(base: &Path, config: Option<&Path>, args: &[&Path]) -> bool {
         command.arg("--config").arg(config);
     }
     command.args(args).current_dir("/");
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().is_ok()
+    let Ok(mut child) = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn() else {
+        return false;
+    };
+    // A server outlives the child, which would stay a zombie. A command that ends first leaves it to init.
+    let _ = thread::Builder::new().spawn(move || child.wait());
+    true
 }

@@ -1,9 +1,11 @@
 //! Options that all commands have.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::Args;
 
+use crate::request::Request;
 use crate::surface::Surface;
 
 /// Shown below every help text.
@@ -41,4 +43,7 @@ pub(crate) struct Global {
     /// The place where the answer is read: commands are named as they work there
     #[arg(long, global = true, hide = true, value_enum, default_value_t)]
     pub(crate) surface: Surface,
+    /// The request of a program that this command answers; `None` for a command of its own.
+    #[arg(skip)]
+    pub(crate) request: Option<Arc<Request>>,
 }

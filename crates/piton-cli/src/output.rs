@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 use std::process::ExitCode;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use crate::hints;
 use crate::options::Global;
+use crate::request::Request;
 use crate::surface::Surface;
 use crate::{interrupt, usage};
 
@@ -40,19 +41,37 @@ pub(crate) struct Output {
     choice: ColorChoice,
     /// The last error in writing to stdout that was not a closed pipe.
     unsaid: RefCell<Option<io::Error>>,
+    /// The request that is answered. Nothing is printed then: stdin and stdout carry the messages of the protocol.
+    request: Option<Arc<Request>>,
 }
 
 impl Output {
     pub(crate) fn new(global: &Global) -> Self {
         let choice = if global.no_color { ColorChoice::Never } else { ColorChoice::Auto };
         Self {
-            is_json: global.json,
+            is_json: global.json || global.request.is_some(),
             is_quiet: global.quiet,
             is_verbose: global.verbose,
             surface: global.surface,
             choice,
             unsaid: RefCell::new(None),
+            request: global.request.clone(),
         }
+    }
+
+    /// Returns the request that is answered, if the command runs for one.
+    pub(crate) fn request(&self) -> Option<&Request> {
+        self.request.as_deref()
+    }
+
+    /// Returns true if a signal or the program that sent the request has cancelled the work.
+    pub(crate) fn was_interrupted(&self) -> bool {
+        self.request.as_ref().map_or_else(|| interrupt::caught().is_some(), |request| request.is_cancelled())
+    }
+
+    /// Returns stdout, or nothing if a request is answered.
+    fn stdout(&self) -> Box<dyn io::Write> {
+        if self.request.is_some() { Box::new(io::sink()) } else { Box::new(io::stdout().lock()) }
     }
 
     /// Prints text for a person, unless `--quiet` or `--json` is given.
@@ -64,7 +83,9 @@ impl Output {
 
     /// Prints a report as JSON if `--json` is given.
     pub(crate) fn json(&self, report: &impl Serialize) {
-        if self.is_json {
+        if let Some(request) = &self.request {
+            request.answer(as_line(report));
+        } else if self.is_json {
             // Not through `AutoStream`: when it strips colours, it would strip control characters from strings, too.
             self.note(write_to(io::stdout(), &as_line(report)));
         }
@@ -97,7 +118,7 @@ impl Output {
 
     /// Prints bytes unchanged, whether to a terminal or not.
     pub(crate) fn data(&self, bytes: &[u8]) {
-        let mut out = io::stdout().lock();
+        let mut out = self.stdout();
         self.note(out.write_all(bytes).and_then(|()| out.flush()));
     }
 
@@ -107,7 +128,7 @@ impl Output {
         &self,
         write: impl FnOnce(&mut dyn io::Write) -> piton::Result<T>,
     ) -> piton::Result<Option<T>> {
-        let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
+        let mut out = io::BufWriter::with_capacity(1 << 16, self.stdout());
         let written = write(&mut out);
         self.note(out.flush());
         match written {
@@ -118,6 +139,9 @@ impl Output {
 
     /// Prints a warning, even with `--quiet`.
     pub(crate) fn warn(&self, text: &str) {
+        if let Some(request) = &self.request {
+            return request.warn(plain(text));
+        }
         self.to_stderr(&format!("{WARN}warning:{WARN:#} {}", plain(text)));
     }
 
@@ -129,6 +153,9 @@ impl Output {
     }
 
     fn to_stderr(&self, text: &str) {
+        if self.request.is_some() {
+            return;
+        }
         let _ = write_to(AutoStream::new(io::stderr(), self.choice), text);
     }
 
@@ -152,6 +179,9 @@ impl Output {
 
     /// Asks a question and returns the answer in lower case, or `None` at the end of the input.
     pub(crate) fn asked(&self, question: &str) -> io::Result<Option<String>> {
+        if self.request.is_some() {
+            return Ok(None);
+        }
         self.prompt(question);
         let mut answer = String::new();
         if io::stdin().lock().read_line(&mut answer)? == 0 {
@@ -233,29 +263,53 @@ impl Output {
 
     /// Prints an error, and returns its exit code.
     pub(crate) fn error(&self, error: &anyhow::Error) -> ExitCode {
+        let (failure, code) = Failure::of(error);
+        if let Some(Failure { kind, message, hint }) = &failure {
+            self.complain(kind, message, hint.as_deref());
+        }
+        ExitCode::from(code)
+    }
+}
+
+/// An error in words, for people and programs.
+#[derive(Debug, Clone)]
+pub(crate) struct Failure {
+    pub(crate) kind: String,
+    pub(crate) message: String,
+    pub(crate) hint: Option<String>,
+}
+
+impl Failure {
+    pub(crate) fn new(kind: &str, message: impl Into<String>, hint: Option<&str>) -> Self {
+        Self { kind: kind.to_owned(), message: message.into(), hint: hint.map(str::to_owned) }
+    }
+
+    /// Returns an error in words, and the exit code. There are no words if the report has said what is wrong.
+    pub(crate) fn of(error: &anyhow::Error) -> (Option<Self>, u8) {
         if error.is::<PartlyDone>() {
-            return ExitCode::from(3);
+            return (None, 3);
         }
         if let Some(Said(code)) = error.downcast_ref() {
-            return ExitCode::from(*code);
+            return (None, *code);
         }
         let could_not = error.downcast_ref::<CouldNot>();
         let ours = error.downcast_ref::<Error>().or(could_not.map(|CouldNot(error)| error));
-        let (message, own_hint) = match ours {
+        let (message, hint) = match ours {
             Some(error) => (error.to_string(), hints::of(error)),
             None => split_hint(&format!("{error:#}")),
         };
         let kind = ours.map(Error::kind);
         let other = if error.is::<Declined>() { "declined" } else { "other" };
-        self.complain(&kind.map_or_else(|| other.to_owned(), |kind| keyword(&kind)), &message, own_hint.as_deref());
-        ExitCode::from(match kind {
+        let code = match kind {
             _ if could_not.is_some() => 2,
             Some(ErrorKind::NotFound) => 4,
             Some(ErrorKind::Busy) => 5,
             Some(ErrorKind::Invalid | ErrorKind::Ambiguous) => 2,
             Some(ErrorKind::Stopped) => interrupt::exit_code(),
             _ => 1,
-        })
+        };
+        let kind = kind.map_or_else(|| other.to_owned(), |kind| keyword(&kind));
+        (Some(Self { kind, message: plain(&message), hint }), code)
     }
 }
 

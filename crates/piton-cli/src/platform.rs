@@ -95,6 +95,14 @@ fn process_dir(pid: u32) -> PathBuf {
     Path::new("/proc").join(pid.to_string())
 }
 
+/// Returns true if stdout is a pipe or a socket that is not read any more.
+pub(crate) fn is_stdout_closed() -> bool {
+    let (stdout, now) = (io::stdout(), rustix::event::Timespec::default());
+    let mut polled = [rustix::event::PollFd::new(&stdout, rustix::event::PollFlags::empty())];
+    let closed = rustix::event::PollFlags::ERR | rustix::event::PollFlags::NVAL;
+    rustix::event::poll(&mut polled, Some(&now)).is_ok() && polled[0].revents().intersects(closed)
+}
+
 /// Returns true if the parent process set this signal to be ignored, as shells do for background jobs.
 pub(crate) fn is_ignored(signal: i32) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -28,20 +28,35 @@ enum Subject {
 
 /// Runs a take, a diff or a restore, and shows its progress. The first signal cancels it.
 pub(crate) fn watch<T>(output: &Output, work: impl FnOnce(&Progress) -> T) -> T {
-    let progress = Progress::default();
-    show_meanwhile(output, Subject::Files, &progress, || cancelled_by_signal(&progress, || work(&progress)))
+    watched(output, Subject::Files, work)
 }
 
 /// Runs work on the store, and shows its progress. The first signal cancels it.
 pub(crate) fn watch_store<T>(output: &Output, work: impl FnOnce(&Progress) -> T) -> T {
+    watched(output, Subject::Store, work)
+}
+
+fn watched<T>(output: &Output, subject: Subject, work: impl FnOnce(&Progress) -> T) -> T {
+    if let Some(request) = output.request() {
+        return request.watch(true, matches!(subject, Subject::Store), work);
+    }
     let progress = Progress::default();
-    show_meanwhile(output, Subject::Store, &progress, || cancelled_by_signal(&progress, || work(&progress)))
+    show_meanwhile(output, subject, &progress, || cancelled_by_signal(&progress, || work(&progress)))
 }
 
 /// Like [`watch_store`], but the first signal does not cancel the work, because it must not be left half done.
 pub(crate) fn watch_to_the_end<T>(output: &Output, work: impl FnOnce(&Progress) -> T) -> T {
+    if let Some(request) = output.request() {
+        return request.watch(false, true, work);
+    }
     let (progress, ignored) = (Progress::default(), Progress::default());
     show_meanwhile(output, Subject::Store, &progress, || cancelled_by_signal(&ignored, || work(&progress)))
+}
+
+/// Describes the progress of a request for people, without rates and estimates.
+pub(crate) fn in_words(progress: &Progress, is_about_store: bool) -> String {
+    let subject = if is_about_store { Subject::Store } else { Subject::Files };
+    line(subject, progress, &mut Pace::default(), Duration::ZERO)
 }
 
 fn show_meanwhile<T>(output: &Output, subject: Subject, progress: &Progress, work: impl FnOnce() -> T) -> T {

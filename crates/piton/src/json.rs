@@ -12,7 +12,7 @@ use std::path::Path;
 
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 
-use crate::relpath::escape;
+use crate::relpath::{escape, unescape};
 use crate::sys;
 
 /// Name of a key that holds a path.
@@ -120,6 +120,16 @@ pub fn keyword(value: &impl Serialize) -> String {
     }
 
     Keyword(value).to_string()
+}
+
+/// Returns the bytes of a path that was escaped as in a `_bytes` key. Returns `None` if it is not escaped like that.
+///
+/// ```
+/// assert_eq!(piton::json::unescape_path("d%ff/a%20b"), Some(b"d\xff/a b".to_vec()));
+/// assert_eq!(piton::json::unescape_path("50%"), None);
+/// ```
+pub fn unescape_path(text: &str) -> Option<Vec<u8>> {
+    unescape(text.as_bytes())
 }
 
 /// Returns the escaped bytes of a path that is not UTF-8.

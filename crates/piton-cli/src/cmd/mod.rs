@@ -14,6 +14,7 @@ pub(crate) mod hunks;
 pub(crate) mod install;
 pub(crate) mod log;
 pub(crate) mod mark;
+pub(crate) mod mcp;
 pub(crate) mod paths;
 mod period;
 pub(crate) mod prune;
@@ -27,6 +28,7 @@ pub(crate) mod rollback;
 #[cfg(test)]
 mod schema;
 pub(crate) mod search;
+pub(crate) mod serve;
 pub(crate) mod session;
 pub(crate) mod show;
 pub(crate) mod status;

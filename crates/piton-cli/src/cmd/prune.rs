@@ -83,7 +83,7 @@ pub(crate) fn run(args: &Prune, context: &Context, output: &Output) -> anyhow::R
     for problem in &report.problems {
         output.warn(problem);
     }
-    if interrupt::caught().is_some() {
+    if output.was_interrupted() {
         output.warn("stopped; what was done so far is kept");
         return Err(Said(interrupt::exit_code()).into());
     }

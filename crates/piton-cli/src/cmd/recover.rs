@@ -10,10 +10,10 @@ use super::period;
 use super::restore::{files, shown, tell_agents};
 use crate::columns;
 use crate::context::Context;
+use crate::maintenance;
 use crate::options::EXIT_CODES;
 use crate::output::{ID, Output, PartlyDone, bytes, painted};
 use crate::progress::watch;
-use crate::{interrupt, maintenance};
 
 /// List the files that were lost, and bring them back
 #[derive(Debug, Args)]
@@ -76,7 +76,7 @@ pub(crate) fn run(args: &Recover, context: &Context, output: &Output) -> anyhow:
     if report.older > 0 && paths.is_empty() {
         output.hint(&format!("`piton recover --all` also lists {} lost earlier", files(report.older)));
     }
-    if interrupt::caught().is_some() && report.restore.is_some() {
+    if output.was_interrupted() && report.restore.is_some() {
         output.hint("it was too late to stop");
     }
     if report.outcome == RecoverOutcome::Partly { Err(PartlyDone.into()) } else { Ok(()) }

@@ -12,7 +12,7 @@ use crate::options::EXIT_CODES;
 const KEYS: &str = include_str!("json_keys.md");
 
 /// Commands that print what another command prints, or something else than a report.
-const AS_ANOTHER: [(&str, &str); 7] = [
+const AS_ANOTHER: [(&str, &str); 9] = [
     ("rollback", "JSON with a checkpoint: as `restore`; with `diff`: as `diff`."),
     ("undo", "JSON: as `restore`."),
     ("redo", "JSON: as `restore`."),
@@ -20,6 +20,8 @@ const AS_ANOTHER: [(&str, &str); 7] = [
     ("clear-legacy", "JSON: as `clear`."),
     ("hook", "JSON: what the agent expects, with and without `--json`."),
     ("uninstall", "JSON: as `install`."),
+    ("mcp", "JSON: the messages of the protocol, with and without `--json`."),
+    ("serve", "JSON: the messages of the protocol, with and without `--json`."),
 ];
 
 /// Returns the tables of keys of a command, without a line end at their end.

@@ -14,11 +14,11 @@ use super::paths::{check_from_here, parse_paths};
 use crate::agents::Agent;
 use crate::columns::counted;
 use crate::context::Context;
+use crate::maintenance;
 use crate::options::EXIT_CODES;
 use crate::output::{Declined, Output, PartlyDone, plain};
 use crate::progress::watch;
 use crate::surface::Surface;
-use crate::{interrupt, maintenance};
 
 /// Make files equal to a checkpoint again
 #[derive(Debug, Args)]
@@ -166,7 +166,7 @@ pub(crate) fn restore(
     maintenance::start_if_due(&store, &context.settings, context.config.as_deref());
     output.json(&RestoreJson::new(&report, &report.target, how.session.as_deref()));
     output.text(&report_text(&report, &paths, output.surface, how.session.as_deref()));
-    if interrupt::caught().is_some() {
+    if output.was_interrupted() {
         output.hint("it was too late to stop");
     }
     match report.outcome {

@@ -28,6 +28,7 @@ use super::show::ShowJson;
 use super::status::StatusJson;
 use super::take::TakeJson;
 use crate::output::{ErrorJson, VersionJson};
+use crate::rpc::contract;
 
 /// The output of a command, in one or several forms.
 struct OutputSpec {
@@ -212,6 +213,8 @@ fn the_schemas_are_those_of_the_printed_types() {
         .iter()
         .map(|command| (command.name.trim_start_matches('-').replace(' ', "-") + ".json", command.schema()))
         .collect();
+    let files: BTreeMap<String, Value> =
+        files.into_iter().chain([("rpc.json".to_owned(), contract::document())]).collect();
     for (name, schema) in &files {
         compare(&dir.join(name), &(serde_json::to_string_pretty(schema).expect("JSON") + "\n"));
     }

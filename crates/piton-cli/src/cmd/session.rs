@@ -126,12 +126,12 @@ pub(crate) fn run(args: &Session, context: &Context, output: &Output) -> anyhow:
     match &args.verb {
         SessionVerb::Write(args) => {
             let id = SessionId::parse(&args.id)?;
-            let done = sessions.write(&id, &given()?, author(args.auto), Context::now())?;
+            let done = sessions.write(&id, &given(output)?, author(args.auto), Context::now())?;
             say_changed(&id, "written", done, output);
         }
         SessionVerb::Update(args) => {
             let id = SessionId::parse(&args.id)?;
-            let done = sessions.update(&id, &given()?, author(args.auto), Context::now())?;
+            let done = sessions.update(&id, &given(output)?, author(args.auto), Context::now())?;
             say_changed(&id, "updated", done, output);
         }
         SessionVerb::Read(args) => read(args, &sessions, output)?,
@@ -161,8 +161,12 @@ fn author(is_automatic: bool) -> RecordAuthor {
     if is_automatic { RecordAuthor::Automatic } else { RecordAuthor::Agent }
 }
 
-/// Reads stdin. Stops one byte after the size limit of a record, which is enough to detect that it is too large.
-fn given() -> anyhow::Result<Vec<u8>> {
+/// Reads stdin, or the input of the request. Stops one byte after the size limit of a record, which is enough to detect
+/// that it is too large.
+fn given(output: &Output) -> anyhow::Result<Vec<u8>> {
+    if let Some(request) = output.request() {
+        return Ok(request.input.clone());
+    }
     let stdin = std::io::stdin();
     if stdin.is_terminal() {
         bail!(

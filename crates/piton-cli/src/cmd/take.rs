@@ -8,10 +8,10 @@ use piton::{CheckpointKind, Error, ErrorKind, Outcome, Report, Request, Settings
 
 use crate::columns::counted;
 use crate::context::Context;
+use crate::maintenance;
 use crate::options::EXIT_CODES;
 use crate::output::{FAINT, ID, Output, local, plain};
 use crate::progress::watch;
-use crate::{interrupt, maintenance};
 
 /// Take a checkpoint now
 #[derive(Debug, Args)]
@@ -39,9 +39,7 @@ pub(crate) fn run(args: &Take, context: &Context, output: &Output) -> anyhow::Re
     let request = Request::default().reason(args.reason.clone()).kind(CheckpointKind::Manual).count_left_out(true);
     let settings = &context.settings;
     let report = watch(output, |progress| take(&store, &project, &request, settings, now, progress))?;
-    if matches!(report.outcome, Outcome::Skipped(WhySkipped::Deadline | WhySkipped::Busy))
-        && interrupt::caught().is_some()
-    {
+    if matches!(report.outcome, Outcome::Skipped(WhySkipped::Deadline | WhySkipped::Busy)) && output.was_interrupted() {
         let error = Error::new(ErrorKind::Stopped, "take a checkpoint");
         return Err(error.because("stopped; nothing was written").into());
     }

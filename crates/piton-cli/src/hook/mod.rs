@@ -21,5 +21,5 @@ mod touched;
 mod typed_command;
 mod version;
 
-pub(crate) use run::{Call, respond};
+pub(crate) use run::{Call, respond, respond_to};
 pub(crate) use typed_command::OWN_TEXT_ARRIVED;

@@ -51,6 +51,8 @@ pub(crate) struct Reply {
     pub(crate) stdout: String,
     pub(crate) stderr: String,
     pub(crate) code: u8,
+    /// Reason why the agent continues without a checkpoint.
+    pub(crate) missed: Option<String>,
 }
 
 /// Action for an event.
@@ -76,13 +78,22 @@ pub(crate) fn respond(call: &Call<'_>) -> Reply {
     // Some agents show stderr to the user, and some treat it as a refusal.
     std::panic::set_hook(Box::new(|_| {}));
     let bytes = catch_unwind(input::read).unwrap_or_default();
-    let decoded = catch_unwind(AssertUnwindSafe(|| decode(call.agent, call.event, &bytes)));
-    let event = decoded.unwrap_or_else(|_| decode(call.agent, call.event, b""));
-    let go_on = Reply { stdout: answer::go_on(&event), ..Reply::default() };
-    catch_unwind(AssertUnwindSafe(|| act(call, &event))).ok().flatten().unwrap_or(go_on)
+    respond_to(call, &bytes)
 }
 
-/// Returns the reply, or `None` if it is just the one that lets the agent continue.
+/// Acts on an event and returns the answer. Never fails.
+pub(crate) fn respond_to(call: &Call<'_>, bytes: &[u8]) -> Reply {
+    let decoded = catch_unwind(AssertUnwindSafe(|| decode(call.agent, call.event, bytes)));
+    let event = decoded.unwrap_or_else(|_| decode(call.agent, call.event, b""));
+    let go_on = Reply { stdout: answer::go_on(&event), ..Reply::default() };
+    let replied = catch_unwind(AssertUnwindSafe(|| act(call, &event))).ok().flatten().unwrap_or_default();
+    match replied {
+        Reply { stdout, code: 0, missed, .. } if stdout.is_empty() => Reply { missed, ..go_on },
+        replied => replied,
+    }
+}
+
+/// Returns the reply; its text is empty if it is just the one that lets the agent continue.
 fn act(call: &Call<'_>, event: &HookEvent) -> Option<Reply> {
     let began = Instant::now();
     let left = |deadline_ms: u64| {
@@ -127,9 +138,10 @@ fn reply(event: &HookEvent, is_strict: bool, done: HookResult) -> Option<Reply> 
     match done.missed {
         Some(why) if is_strict => {
             let why = format!("piton: no checkpoint could be taken, and --fail-closed is set: {}", plain(&why));
-            Some(Reply { stdout: answer::stop(event, &why), stderr: why + "\n", code: 2 })
+            let stdout = answer::stop(event, &why);
+            Some(Reply { stdout, stderr: format!("{why}\n"), code: 2, missed: Some(why) })
         }
-        _ => done.answer.map(|stdout| Reply { stdout, ..Reply::default() }),
+        missed => Some(Reply { stdout: done.answer.unwrap_or_default(), missed, ..Reply::default() }),
     }
 }
 

@@ -34,6 +34,11 @@ fn a_lost_function_comes_back_in_two_commands() {
 }
 
 #[test]
+fn what_programs_are_told_works() {
+    run_document("docs/guide/programs.md");
+}
+
+#[test]
 fn what_recovery_says_works() {
     run_document("docs/RECOVERY.md");
 }

@@ -10,7 +10,7 @@ use jsonschema::Validator;
 use serde_json::Value;
 
 /// Commands whose output is not for users.
-const INTERNAL: [&str; 3] = ["hook", "finish", "maintain"];
+const INTERNAL: [&str; 5] = ["hook", "finish", "maintain", "mcp", "serve"];
 
 /// Panics if the output of this command line is not as its schema says. Checks nothing without `--json`, and if the
 /// program was killed before its answer.
@@ -28,6 +28,13 @@ pub(crate) fn check<'a>(args: impl Iterator<Item = &'a OsStr>, stdout: &str) {
     }
     let errors: Vec<_> = validator(&name).iter_errors(&value).map(|error| error.to_string()).collect();
     assert!(errors.is_empty(), "{args:?} is not as docs/schema/{name}.json says: {errors:#?}\n{value:#}");
+}
+
+/// Panics if a value is not as the schema of this name says.
+#[track_caller]
+pub(crate) fn check_value(name: &str, value: &Value) {
+    let errors: Vec<_> = validator(name).iter_errors(value).map(|error| error.to_string()).collect();
+    assert!(errors.is_empty(), "not as docs/schema/{name}.json says: {errors:#?}\n{value:#}");
 }
 
 /// Returns the name of the schema for a command line.

@@ -1,0 +1,73 @@
+//! Questions to the person at the client, by its elicitation.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::request::Request;
+use crate::rpc::wire::Wire;
+
+/// Interval at which a cancellation is noticed while a person thinks.
+const POLL: Duration = Duration::from_millis(50);
+
+/// Where the answer to each question goes, by the id of the question.
+type Asked = HashMap<String, Sender<Result<Value, Value>>>;
+
+/// Questions without an answer. Closed once no answer can come any more.
+#[derive(Default)]
+pub(super) struct Questions {
+    asked: Mutex<Option<Asked>>,
+    count: AtomicU64,
+}
+
+impl Questions {
+    pub(super) fn open() -> Self {
+        Self { asked: Mutex::new(Some(HashMap::new())), ..Self::default() }
+    }
+
+    fn asked(&self) -> MutexGuard<'_, Option<Asked>> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks whether to restore, and waits for the answer. Everything but a clear yes is a no: a refusal, an error of the
+    /// client, a cancellation, the end of the input.
+    pub(super) fn agrees(&self, message: &str, wire: &Wire, request: &Request) -> bool {
+        let id = json!(format!("piton-{}", self.count.fetch_add(1, Ordering::SeqCst) + 1));
+        let (answer, answered) = mpsc::channel();
+        match self.asked().as_mut() {
+            Some(asked) => drop(asked.insert(id.to_string(), answer)),
+            None => return false,
+        }
+        let schema = json!({
+            "type": "object",
+            "properties": {"restore": {"type": "boolean", "title": "Restore", "description": "Restore the files as described"}},
+            "required": ["restore"],
+        });
+        wire.ask(&id, "elicitation/create", &json!({"message": message, "requestedSchema": schema}));
+        loop {
+            match answered.recv_timeout(POLL) {
+                Ok(Ok(result)) => return result["action"] == "accept" && result["content"]["restore"] == true,
+                Ok(Err(_)) | Err(RecvTimeoutError::Disconnected) => return false,
+                Err(RecvTimeoutError::Timeout) if request.is_cancelled() => return false,
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+
+    /// Passes an answer of the client on to the question. Ignores answers to no question.
+    pub(super) fn answer(&self, id: &Value, result: Result<Value, Value>) {
+        let asked = self.asked().as_mut().and_then(|asked| asked.remove(&id.to_string()));
+        if let Some(asked) = asked {
+            let _ = asked.send(result);
+        }
+    }
+
+    /// Answers every question with a no, also later ones.
+    pub(super) fn close(&self) {
+        *self.asked() = None;
+    }
+}

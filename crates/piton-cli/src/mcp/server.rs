@@ -1,0 +1,254 @@
+//! Answers the messages of a client.
+
+use std::collections::HashMap;
+use std::io::{self, BufReader};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use super::ask::Questions;
+use super::tools::{Effect, TOOLS, Tool};
+use crate::options::Global;
+use crate::output::Failure;
+use crate::request::Request;
+use crate::rpc::methods;
+use crate::rpc::params;
+use crate::rpc::pool::{Pool, WAITING_MAX};
+use crate::rpc::serve::{Run, panicked, run_method};
+use crate::rpc::wire::{self, LINE_BYTES_MAX, Line, Message, Wire, code};
+use crate::shell::quote;
+
+/// Versions of the protocol, newest first.
+const VERSIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
+/// Interval at which the client is looked for while the last calls are worked on.
+const CLIENT_POLL: Duration = Duration::from_millis(100);
+/// Number of paths that a question names.
+const PATHS_MAX: usize = 12;
+
+const INSTRUCTIONS: &str = "Checkpoints of the working directory, which undo what an agent did. Take one before a risky change. \
+Paths are relative to the root of the project. Restoring is up to the user: give them the plan.";
+
+/// Answers a client until stdin ends.
+pub(crate) fn serve(global: &Global, run: Run) -> ExitCode {
+    // stderr is for the user of the client; a panic is in the answer.
+    std::panic::set_hook(Box::new(|_| {}));
+    let server = Arc::new(Server {
+        wire: Wire::default(),
+        running: Mutex::default(),
+        questions: Questions::open(),
+        can_ask: AtomicBool::new(false),
+        global: global.clone(),
+        run,
+    });
+    let pool = Pool::default();
+    let mut from = BufReader::with_capacity(1 << 16, io::stdin().lock());
+    loop {
+        match wire::read_line(&mut from) {
+            Ok(Line::Message(line)) if line.iter().all(u8::is_ascii_whitespace) => {}
+            Ok(Line::Message(line)) => server.receive(&line, &pool),
+            Ok(Line::TooLong) => {
+                server.refuse(&Value::Null, code::REQUEST, format!("a message has more than {LINE_BYTES_MAX} bytes"));
+            }
+            Ok(Line::End) | Err(_) => break,
+        }
+    }
+    server.questions.close();
+    pool.finish(CLIENT_POLL, || {
+        if server.wire.is_gone() {
+            server.running().values().for_each(|request| request.cancel());
+        }
+    });
+    ExitCode::SUCCESS
+}
+
+struct Server {
+    wire: Wire,
+    /// Calls without an answer, by id.
+    running: Mutex<HashMap<String, Arc<Request>>>,
+    questions: Questions,
+    /// True if the client can ask a person.
+    can_ask: AtomicBool,
+    global: Global,
+    run: Run,
+}
+
+impl Server {
+    fn running(&self) -> MutexGuard<'_, HashMap<String, Arc<Request>>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn refuse(&self, id: &Value, code: i32, why: String) {
+        self.wire.fail(id, code, &Failure::new("usage", why, None));
+    }
+
+    fn receive(self: &Arc<Self>, line: &[u8], pool: &Pool) {
+        match wire::parse(line) {
+            Err((id, code, why)) => self.refuse(&id, code, format!("cannot read the message: {why}")),
+            Ok(Message::Response { id, result }) => self.questions.answer(&id, result),
+            Ok(Message::Notification { method, params }) if method == "notifications/cancelled" => {
+                let request = params.get("requestId").and_then(|id| self.running().get(&id.to_string()).cloned());
+                request.iter().for_each(|request| request.cancel());
+            }
+            Ok(Message::Notification { .. }) => {}
+            Ok(Message::Request { id, method, params }) => match method.as_str() {
+                "initialize" => self.wire.answer(&id, &self.initialize(&params).to_string()),
+                "ping" => self.wire.answer(&id, "{}"),
+                "tools/list" => {
+                    let tools: Vec<_> = TOOLS.iter().filter(|tool| self.offers(tool)).map(Tool::described).collect();
+                    self.wire.answer(&id, &json!({"tools": tools}).to_string());
+                }
+                "tools/call" => self.submit(pool, &id, params),
+                other => self.refuse(&id, code::METHOD, format!("there is no method `{other}`")),
+            },
+        }
+    }
+
+    fn initialize(&self, params: &Map<String, Value>) -> Value {
+        let wanted = params.get("protocolVersion").and_then(Value::as_str).unwrap_or_default();
+        let version = VERSIONS.into_iter().find(|version| *version == wanted).unwrap_or(VERSIONS[0]);
+        let elicitation = params.get("capabilities").and_then(|all| all.get("elicitation"));
+        // A client that opens pages only, and shows no forms, says so.
+        let shows_forms = |kinds: &Value| kinds.get("url").is_none() || kinds.get("form").is_some();
+        self.can_ask.store(elicitation.is_some_and(|kinds| kinds.is_object() && shows_forms(kinds)), Ordering::SeqCst);
+        json!({
+            "protocolVersion": version,
+            "capabilities": {"tools": {"listChanged": false}},
+            "serverInfo": {"name": "piton", "version": env!("CARGO_PKG_VERSION")},
+            "instructions": INSTRUCTIONS,
+        })
+    }
+
+    /// Returns true if the client gets a tool: `restore` only if a person can be asked.
+    fn offers(&self, tool: &Tool) -> bool {
+        tool.effect != Effect::Restore || self.can_ask.load(Ordering::SeqCst)
+    }
+
+    /// Has a call answered on another thread.
+    fn submit(self: &Arc<Self>, pool: &Pool, id: &Value, mut params: Map<String, Value>) {
+        let name = params.get("name").and_then(Value::as_str).unwrap_or_default();
+        let Some(tool) = TOOLS.iter().find(|tool| tool.name == name) else {
+            return self.refuse(id, code::PARAMS, format!("there is no tool `{name}`"));
+        };
+        let arguments = match params.remove("arguments") {
+            None | Some(Value::Null) => Map::new(),
+            Some(Value::Object(arguments)) => arguments,
+            Some(_) => return self.refuse(id, code::PARAMS, "`arguments` must be an object".to_owned()),
+        };
+        let (key, request) = (id.to_string(), Arc::new(Request::default()));
+        let mut running = self.running();
+        if running.contains_key(&key) {
+            drop(running);
+            return self.refuse(id, code::REQUEST, format!("the id {key} is in use"));
+        }
+        running.insert(key.clone(), Arc::clone(&request));
+        drop(running);
+        let (server, own, done) = (Arc::clone(self), id.clone(), key.clone());
+        let job = move || {
+            let result = catch_unwind(AssertUnwindSafe(|| server.call(tool, arguments, &request)));
+            server.running().remove(&done);
+            let result = result.unwrap_or_else(|panic| Err(panicked(&*panic)));
+            // The client does not wait for the answer of a call that it cancelled.
+            if !request.is_cancelled() {
+                let mut result = result.unwrap_or_else(|failure| said(&in_words(&failure), true));
+                let warnings = request.take_warnings().into_iter();
+                if let Some(content) = result["content"].as_array_mut() {
+                    content.extend(warnings.map(|text| text_item(&format!("warning: {text}"))));
+                }
+                server.wire.answer(&own, &result.to_string());
+            }
+        };
+        if !pool.submit(Box::new(job)) {
+            self.running().remove(&key);
+            self.refuse(id, code::FAILED, format!("{WAITING_MAX} calls are waiting"));
+        }
+    }
+
+    /// Returns the result of a call.
+    fn call(&self, tool: &Tool, arguments: Map<String, Value>, request: &Arc<Request>) -> Result<Value, Failure> {
+        let params = tool.parameters(arguments).map_err(|why| Failure::new("usage", why, None))?;
+        if tool.effect == Effect::None {
+            return self.run(tool, params, request).map(|report| structured(&report));
+        }
+        let mut dry = params.clone();
+        dry.insert("dry_run".to_owned(), json!(true));
+        let plan = self.run(tool, dry, request)?;
+        let command = command_for(&plan, &params);
+        let is_plan_only = tool.effect == Effect::Plan || !self.offers(tool);
+        if is_plan_only || plan["outcome"] == "nothing_to_do" {
+            let mut result = structured(&json!({"plan": plan, "command": command}));
+            let text = format!("Nothing was changed. The user can restore by typing: {command}");
+            result["content"].as_array_mut().into_iter().for_each(|content| content.push(text_item(&text)));
+            return Ok(result);
+        }
+        if !self.questions.agrees(&question(&plan, &params), &self.wire, request) {
+            return Ok(said("The user did not agree. Nothing was changed.", false));
+        }
+        // By its id: the number may be another checkpoint's by now.
+        let mut agreed = params;
+        agreed.insert("checkpoint".to_owned(), plan["id"].clone());
+        self.run(tool, agreed, request).map(|report| structured(&report))
+    }
+
+    /// Runs the method of a tool, and returns its report.
+    fn run(&self, tool: &Tool, params: Map<String, Value>, request: &Arc<Request>) -> Result<Value, Failure> {
+        let parsed = params::parse(&methods::all()[tool.method], params)?;
+        let report = run_method(parsed, request, &self.global, self.run).map_err(|(_, failure)| failure)?;
+        serde_json::from_str(&report).map_err(|error| Failure::new("other", error.to_string(), None))
+    }
+}
+
+fn text_item(text: &str) -> Value {
+    json!({"type": "text", "text": text})
+}
+
+fn said(text: &str, is_error: bool) -> Value {
+    json!({"content": [text_item(text)], "isError": is_error})
+}
+
+/// Returns a report as text and as data. Data is an object in this protocol.
+fn structured(report: &Value) -> Value {
+    let data = if report.is_object() { report.clone() } else { json!({"items": report}) };
+    json!({"content": [text_item(&report.to_string())], "structuredContent": data, "isError": false})
+}
+
+fn in_words(failure: &Failure) -> String {
+    let hint = failure.hint.as_ref().map(|hint| format!(" (hint: {hint})")).unwrap_or_default();
+    format!("{}{hint}", failure.message)
+}
+
+/// Returns the command that carries out a plan.
+fn command_for(plan: &Value, params: &Map<String, Value>) -> String {
+    let dir =
+        params.get("directory").and_then(Value::as_str).map(|dir| format!(" -C {}", quote(dir))).unwrap_or_default();
+    let id: String = plan["id"].as_str().unwrap_or_default().chars().take(12).collect();
+    let paths = params.get("paths").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+    let paths: String = paths.map(|path| format!(" {}", quote(path))).collect();
+    format!("piton{dir} restore {id}{paths}")
+}
+
+/// Returns the question about a plan.
+fn question(plan: &Value, params: &Map<String, Value>) -> String {
+    let names = |key: &str| -> Vec<String> {
+        plan[key].as_array().into_iter().flatten().filter_map(Value::as_str).map(crate::output::plain).collect()
+    };
+    let (written, removed) = (names("write"), names("remove"));
+    let lines = removed
+        .iter()
+        .map(|path| format!("  remove {path}"))
+        .chain(written.iter().map(|path| format!("  write {path}")));
+    let all = written.len() + removed.len();
+    let mut lines: Vec<String> = lines.take(PATHS_MAX).collect();
+    lines.extend((all > PATHS_MAX).then(|| format!("  ... and {} more", all - PATHS_MAX)));
+    format!(
+        "An agent wants to restore files. {} to write, {} to remove:\n{}\nWhat is there now is saved first; `piton undo` brings it \
+         back. Without the agent: {}",
+        crate::columns::counted(written.len(), "file"),
+        removed.len(),
+        lines.join("\n"),
+        command_for(plan, params)
+    )
+}

@@ -1,0 +1,226 @@
+//! Messages as lines: reading within a limit, and writing whole.
+
+use std::io::{self, BufRead, Write as _};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use serde_json::{Map, Value, json};
+
+use crate::output::Failure;
+use crate::platform;
+
+/// Maximum length of a line. The largest parameter is a session record, which is far smaller.
+pub(crate) const LINE_BYTES_MAX: usize = 16 << 20;
+
+/// Codes of errors, as JSON-RPC 2.0 defines them, and two of our own.
+pub(crate) mod code {
+    /// The line is not JSON.
+    pub(crate) const PARSE: i32 = -32700;
+    /// The JSON is not a request.
+    pub(crate) const REQUEST: i32 = -32600;
+    /// There is no such method.
+    pub(crate) const METHOD: i32 = -32601;
+    /// The parameters do not fit the method.
+    pub(crate) const PARAMS: i32 = -32602;
+    /// The command panicked.
+    pub(crate) const INTERNAL: i32 = -32603;
+    /// The command failed; `data.kind` tells how.
+    pub(crate) const FAILED: i32 = -32000;
+    /// The request was cancelled.
+    pub(crate) const CANCELLED: i32 = -32800;
+}
+
+/// One line of the input.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Line {
+    Message(Vec<u8>),
+    /// Longer than the limit. All of it was read.
+    TooLong,
+    End,
+}
+
+/// Reads up to the next line end.
+pub(crate) fn read_line(from: &mut impl BufRead) -> io::Result<Line> {
+    let (mut line, mut is_too_long, mut is_begun) = (Vec::new(), false, false);
+    loop {
+        let piece = match from.fill_buf() {
+            Ok(piece) => piece,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        if piece.is_empty() {
+            // A last line without a line end counts: it may be all that a script wrote.
+            return Ok(match (is_begun, is_too_long) {
+                (false, _) => Line::End,
+                (true, false) => Line::Message(line),
+                (true, true) => Line::TooLong,
+            });
+        }
+        is_begun = true;
+        let end = piece.iter().position(|byte| *byte == b'\n');
+        let part = &piece[..end.unwrap_or(piece.len())];
+        is_too_long |= line.len() + part.len() > LINE_BYTES_MAX;
+        if is_too_long {
+            line = Vec::new();
+        } else {
+            line.extend_from_slice(part);
+        }
+        let used = end.map_or(piece.len(), |end| end + 1);
+        from.consume(used);
+        if end.is_some() {
+            return Ok(if is_too_long { Line::TooLong } else { Line::Message(line) });
+        }
+    }
+}
+
+/// A message of the client.
+#[derive(Debug)]
+pub(crate) enum Message {
+    Request {
+        id: Value,
+        method: String,
+        params: Map<String, Value>,
+    },
+    Notification {
+        method: String,
+        params: Map<String, Value>,
+    },
+    /// The answer to a request of the server.
+    Response {
+        id: Value,
+        result: Result<Value, Value>,
+    },
+}
+
+/// Parses a message. Fails with the id to answer (null if there is none), the code and the reason.
+pub(crate) fn parse(line: &[u8]) -> Result<Message, (Value, i32, String)> {
+    let value: Value =
+        serde_json::from_slice(line).map_err(|error| (Value::Null, code::PARSE, format!("not JSON: {error}")))?;
+    let Value::Object(mut fields) = value else {
+        let why = if value.is_array() { "batches are not supported: send one message a line" } else { "not an object" };
+        return Err((Value::Null, code::REQUEST, why.to_owned()));
+    };
+    let id = fields.remove("id");
+    let is_valid = |id: &Value| matches!(id, Value::String(_) | Value::Number(_));
+    let answered = id.clone().filter(is_valid).unwrap_or(Value::Null);
+    let wrong = |why: &str| (answered.clone(), code::REQUEST, why.to_owned());
+    if fields.get("jsonrpc") != Some(&json!("2.0")) {
+        return Err(wrong("`jsonrpc` must be \"2.0\""));
+    }
+    if id.as_ref().is_some_and(|id| !is_valid(id)) {
+        return Err(wrong("`id` must be a string or a number"));
+    }
+    let (result, error) = (fields.remove("result"), fields.remove("error"));
+    let method = match (fields.remove("method"), id.clone(), result.map(Ok).or(error.map(Err))) {
+        (Some(Value::String(method)), _, _) => method,
+        (None, Some(id), Some(result)) => return Ok(Message::Response { id, result }),
+        _ => return Err(wrong("`method` must be a string")),
+    };
+    let params = match fields.remove("params") {
+        None => Map::new(),
+        Some(Value::Object(params)) => params,
+        Some(_) => return Err((answered, code::PARAMS, "`params` must be an object".to_owned())),
+    };
+    Ok(match id {
+        Some(id) => Message::Request { id, method, params },
+        None => Message::Notification { method, params },
+    })
+}
+
+/// The way to the client. Messages of several threads do not mix.
+#[derive(Debug, Default)]
+pub(crate) struct Wire {
+    writing: Mutex<()>,
+    is_gone: AtomicBool,
+}
+
+impl Wire {
+    /// Writes one message, which is a line of JSON. Errors are remembered: the client is gone.
+    fn send(&self, mut message: String) {
+        message.push('\n');
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut out = io::stdout().lock();
+        if out.write_all(message.as_bytes()).and_then(|()| out.flush()).is_err() {
+            self.is_gone.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// Answers a request. `result` is JSON in one line.
+    pub(crate) fn answer(&self, id: &Value, result: &str) {
+        self.send(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#));
+    }
+
+    /// Answers a request with an error.
+    pub(crate) fn fail(&self, id: &Value, code: i32, failure: &Failure) {
+        let Failure { kind, message, hint } = failure;
+        let data = json!({"kind": kind, "message": message, "hint": hint});
+        self.send(
+            json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message, "data": data}}).to_string(),
+        );
+    }
+
+    /// Sends a notification.
+    pub(crate) fn notify(&self, method: &str, params: &Value) {
+        self.send(json!({"jsonrpc": "2.0", "method": method, "params": params}).to_string());
+    }
+
+    /// Sends a request to the client.
+    pub(crate) fn ask(&self, id: &Value, method: &str, params: &Value) {
+        self.send(json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string());
+    }
+
+    /// Returns true if the client does not read any more.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.is_gone.load(Ordering::SeqCst) || platform::is_stdout_closed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(text: &[u8]) -> Vec<Line> {
+        let mut from = io::BufReader::with_capacity(7, text);
+        let mut all = Vec::new();
+        loop {
+            match read_line(&mut from).expect("memory can be read") {
+                Line::End => return all,
+                line => all.push(line),
+            }
+        }
+    }
+
+    #[test]
+    fn lines_of_every_length_are_read_whole_or_refused_whole() {
+        let message = |text: &str| Line::Message(text.into());
+        assert_eq!(lines(b""), []);
+        assert_eq!(lines(b"\n{}\n\nabcdefghijkl"), [message(""), message("{}"), message(""), message("abcdefghijkl")]);
+        for (length, is_too_long) in [(LINE_BYTES_MAX, false), (LINE_BYTES_MAX + 1, true)] {
+            let mut text = vec![b'x'; length];
+            text.extend_from_slice(b"\nnext\n");
+            let all = lines(&text);
+            assert_eq!((all.len(), &all[1]), (2, &message("next")));
+            assert_eq!(all[0] == Line::TooLong, is_too_long, "{length}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_message_is_refused_with_the_id_that_can_be_answered() {
+        let refused = |line: &str| parse(line.as_bytes()).map(|_| ()).expect_err(line);
+        for (line, id, code) in [
+            ("{", json!(null), code::PARSE),
+            ("[]", json!(null), code::REQUEST),
+            ("7", json!(null), code::REQUEST),
+            (r#"{"id":1,"method":"a"}"#, json!(1), code::REQUEST),
+            (r#"{"jsonrpc":"2.0","id":null,"method":"a"}"#, json!(null), code::REQUEST),
+            (r#"{"jsonrpc":"2.0","id":{},"method":"a"}"#, json!(null), code::REQUEST),
+            (r#"{"jsonrpc":"2.0","id":"x","method":1}"#, json!("x"), code::REQUEST),
+            (r#"{"jsonrpc":"2.0","id":"x","method":"a","params":[1]}"#, json!("x"), code::PARAMS),
+        ] {
+            let (found_id, found_code, _) = refused(line);
+            assert_eq!((found_id, found_code), (id, code), "{line}");
+        }
+        let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+        assert_eq!(refused(&deep).1, code::PARSE);
+    }
+}

@@ -1,0 +1,205 @@
+//! `piton mcp`: the tools that a client gets, and who is asked before files change. Also with a real client from PyPI.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use testkit::{Sandbox, clean_command, files_in};
+
+use crate::hook_kit::{event, hook};
+use crate::kit::{PITON, command, ids, piton};
+use crate::serve_kit::Client;
+
+const ALWAYS: [&str; 7] = ["take", "list", "diff", "log", "blame", "search", "restore_plan"];
+
+/// Starts a server and shakes hands, with a client that can ask a person or cannot.
+fn client(sandbox: &Sandbox, can_ask: bool) -> Client {
+    let mut client = Client::of(command(sandbox).arg("mcp"));
+    let capabilities = if can_ask { json!({"elicitation": {}}) } else { json!({}) };
+    let info = json!({"name": "test", "version": "1"});
+    let hello = json!({"protocolVersion": "2025-06-18", "capabilities": capabilities, "clientInfo": info});
+    let result = client.result("initialize", &hello);
+    assert_eq!((&result["protocolVersion"], &result["serverInfo"]["name"]), (&json!("2025-06-18"), &json!("piton")));
+    client.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
+    client
+}
+
+fn tools(client: &mut Client) -> BTreeSet<String> {
+    let list = client.result("tools/list", &json!({}));
+    let name = |tool: &Value| tool["name"].as_str().expect("a name").to_owned();
+    list["tools"].as_array().expect("a list").iter().map(name).collect()
+}
+
+fn call(client: &mut Client, tool: &str, arguments: &Value) -> Value {
+    client.result("tools/call", &json!({"name": tool, "arguments": arguments}))
+}
+
+/// Returns a project with one checkpoint and a change since.
+fn sandbox() -> Sandbox {
+    let sandbox = Sandbox::new();
+    sandbox.write("a.txt", "one\n");
+    piton(&sandbox, ["take", "-m", "first"]).done();
+    sandbox.write("a.txt", "two\n");
+    sandbox.write("new.txt", "new\n");
+    sandbox
+}
+
+#[test]
+fn a_client_gets_the_tools_that_read_and_the_plan() {
+    let sandbox = sandbox();
+    let mut client = client(&sandbox, false);
+    assert_eq!(tools(&mut client), ALWAYS.map(str::to_owned).into());
+    let list = call(&mut client, "list", &json!({}));
+    assert_eq!(list["structuredContent"]["items"][0]["reason"], "first", "{list}");
+    let diff = call(&mut client, "diff", &json!({"paths": ["a.txt"]}));
+    assert_eq!(diff["structuredContent"]["files_changed"], 1, "{diff}");
+    let found = call(&mut client, "search", &json!({"text": "no such text"}));
+    assert_eq!((&found["structuredContent"]["items"], &found["isError"]), (&json!([]), &json!(false)));
+    assert_eq!(call(&mut client, "log", &json!({}))["isError"], false);
+    assert_eq!(call(&mut client, "blame", &json!({"path": "a.txt"}))["isError"], false);
+    assert_eq!(call(&mut client, "take", &json!({"reason": "by a model"}))["structuredContent"]["outcome"], "taken");
+    let missing = call(&mut client, "diff", &json!({"from": "99"}));
+    assert!(missing["isError"] == true && missing["content"][0]["text"].to_string().contains("hint:"), "{missing}");
+    assert_eq!(client.result("ping", &json!({})), json!({}));
+    assert_eq!(client.error("resources/list", &json!({}))["code"], -32601);
+    assert_eq!(client.error("tools/call", &json!({"name": "purge"}))["code"], -32602);
+    assert!(client.end().success());
+}
+
+/// Y1: without elicitation, a call of `restore` changes nothing, and names the command for the user.
+#[test]
+fn a_client_that_cannot_ask_gets_the_plan_and_the_command() {
+    let sandbox = sandbox();
+    let mut client = client(&sandbox, false);
+    let before = files_in(&sandbox.project());
+    for tool in ["restore_plan", "restore"] {
+        let answer =
+            call(&mut client, tool, &json!({"directory": sandbox.project(), "checkpoint": 1, "paths": ["a.txt"]}));
+        let id: String = ids(&sandbox)[0].chars().take(12).collect();
+        let command = format!("piton -C {} restore {id} a.txt", sandbox.project().display());
+        assert_eq!(answer["structuredContent"]["command"], command, "{answer}");
+        assert_eq!(answer["structuredContent"]["plan"]["write"], json!(["a.txt"]), "{answer}");
+    }
+    assert_eq!(files_in(&sandbox.project()), before);
+    assert_eq!(ids(&sandbox).len(), 1, "no safety checkpoint either");
+}
+
+/// Y1: with elicitation, the person decides. Only a clear yes restores.
+#[test]
+fn a_person_is_asked_before_files_change() {
+    let sandbox = sandbox();
+    let mut client = client(&sandbox, true);
+    assert!(tools(&mut client).contains("restore"));
+    let before = files_in(&sandbox.project());
+    let answers = [
+        json!({"result": {"action": "decline"}}),
+        json!({"result": {"action": "cancel"}}),
+        json!({"result": {"action": "accept", "content": {"restore": false}}}),
+        json!({"result": {"action": "accept", "content": {}}}),
+        json!({"result": {"action": "accept", "content": {"restore": "true"}}}),
+        json!({"error": {"code": -32601, "message": "no"}}),
+        json!({"result": {"action": "accept", "content": {"restore": true}}}),
+    ];
+    for (at, answer) in answers.iter().enumerate() {
+        let id = client.request("tools/call", &json!({"name": "restore", "arguments": {"checkpoint": 1}}));
+        let question = client.next().expect("a question");
+        assert_eq!(question["method"], "elicitation/create", "{question}");
+        let message = question["params"]["message"].as_str().expect("text");
+        assert!(message.contains("write a.txt") && message.contains("remove new.txt"), "{message}");
+        assert_eq!(files_in(&sandbox.project()), before, "asked first");
+        let mut reply = json!({"jsonrpc": "2.0", "id": question["id"]});
+        reply.as_object_mut().expect("an object").extend(answer.as_object().expect("an object").clone());
+        client.send(&reply);
+        let done = client.answer();
+        assert_eq!(done["id"], id);
+        if at + 1 == answers.len() {
+            assert_eq!(done["result"]["structuredContent"]["outcome"], "restored", "{done}");
+        } else {
+            assert_eq!(done["result"]["content"][0]["text"], "The user did not agree. Nothing was changed.", "{done}");
+            assert_eq!(files_in(&sandbox.project()), before);
+        }
+    }
+    assert_eq!(fs::read_to_string(sandbox.project().join("a.txt")).expect("a file"), "one\n");
+    assert!(!sandbox.project().join("new.txt").exists());
+    piton(&sandbox, ["undo"]).done();
+    assert_eq!(files_in(&sandbox.project()), before);
+}
+
+/// Y1: the end of the input while a person thinks is a no, and no process stays.
+#[test]
+fn a_client_that_ends_with_an_open_question_changes_nothing() {
+    let sandbox = sandbox();
+    let mut client = client(&sandbox, true);
+    let before = files_in(&sandbox.project());
+    client.request("tools/call", &json!({"name": "restore", "arguments": {"checkpoint": 1}}));
+    assert_eq!(client.next().expect("a question")["method"], "elicitation/create");
+    client.close();
+    assert!(client.answer()["result"]["content"][0]["text"].to_string().contains("did not agree"));
+    assert!(client.end().success());
+    assert_eq!(files_in(&sandbox.project()), before);
+}
+
+/// Y2: later work of another session is not taken back, whatever the person agrees to.
+#[test]
+fn the_work_of_other_sessions_stays() {
+    let sandbox = Sandbox::new();
+    sandbox.write("a.txt", "one\n");
+    for (agent, turn) in [("codex", "t1"), ("claude", "p1")] {
+        let more = json!({"prompt": "go", "turn_id": turn, "prompt_id": turn});
+        hook(&sandbox, &[agent], event(&sandbox, agent, turn, "UserPromptSubmit", &more));
+        sandbox.write(format!("{agent}.txt"), turn);
+    }
+    let mut client = client(&sandbox, true);
+    client.request("tools/call", &json!({"name": "restore", "arguments": {"checkpoint": 2}}));
+    let question = client.next().expect("a question");
+    let yes = json!({"action": "accept", "content": {"restore": true}});
+    client.send(&json!({"jsonrpc": "2.0", "id": question["id"], "result": yes}));
+    let done = client.answer();
+    assert_eq!(done["result"]["isError"], true, "{done}");
+    assert_eq!(fs::read_to_string(sandbox.project().join("claude.txt")).expect("a file"), "p1");
+}
+
+/// Installs a package into an environment of its own, once. Returns its Python, or `None` if the registry does not answer.
+fn python_with(package: &str) -> Option<PathBuf> {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("python-{package}"));
+    let (python, ready) = (dir.join("bin/python"), dir.join("ready"));
+    if ready.exists() {
+        return Some(python);
+    }
+    let ran = |command: &mut std::process::Command| command.output().is_ok_and(|output| output.status.success());
+    let done = ran(clean_command("python3").args(["-m", "venv"]).arg(&dir))
+        && ran(std::process::Command::new(&python).args([
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--timeout",
+            "10",
+            "--retries",
+            "1",
+            package,
+        ]))
+        && fs::write(&ready, "").is_ok();
+    done.then_some(python)
+}
+
+#[test]
+fn a_client_from_pypi_lists_calls_and_is_asked() {
+    let Some(python) = python_with("mcp==2.3.0") else {
+        let _ = writeln!(std::io::stderr(), "skipped: the registry of Python packages does not answer");
+        return;
+    };
+    let sandbox = sandbox();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/mcp_client.py");
+    let ran = clean_command(python).arg(script).arg(PITON).arg(sandbox.project()).env("HOME", sandbox.home()).output();
+    let ran = ran.expect("python runs");
+    let (said, errors) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+    assert!(ran.status.success(), "{said}\n{errors}");
+    let found: Value = serde_json::from_str(said.trim()).expect("JSON");
+    let names: BTreeSet<String> = serde_json::from_value(found["tools"].clone()).expect("names");
+    assert!(names.contains("restore") && ALWAYS.iter().all(|name| names.contains(*name)), "{found}");
+    assert_eq!((&found["declined"], &found["restored"]), (&json!("two\n"), &json!("one\n")), "{found}");
+    assert_eq!(found["questions"], 2, "{found}");
+}

@@ -1,0 +1,341 @@
+//! `piton serve`: every method against its contract, and against the command of the same name.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use testkit::{Sandbox, clean_command, files_in};
+
+use crate::kit::{command, piton, run};
+use crate::schema;
+use crate::serve_kit::Client;
+
+/// Returns the contract.
+fn contract() -> Value {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema/rpc.json");
+    serde_json::from_str(&fs::read_to_string(path).expect("the contract")).expect("JSON")
+}
+
+fn refs(sandbox: &Sandbox) -> Vec<u8> {
+    sandbox.store_git(&["for-each-ref"])
+}
+
+fn methods() -> Vec<Value> {
+    contract()["methods"].as_array().expect("a list").clone()
+}
+
+/// Returns a project with two checkpoints, the end of a turn and a change since.
+fn sandbox() -> Sandbox {
+    let sandbox = Sandbox::new();
+    sandbox.write("a.txt", "one\n");
+    piton(&sandbox, ["take", "-m", "first"]).done();
+    sandbox.write("a.txt", "one\ntwo\n");
+    sandbox.write("gone.txt", "gone\n");
+    piton(&sandbox, ["take", "-m", "second"]).done();
+    fs::remove_file(sandbox.project().join("gone.txt")).expect("a file");
+    sandbox
+}
+
+/// Returns valid parameters for a method, by which it succeeds in [`sandbox`], in this order.
+const SAMPLES: [(&str, &str); 30] = [
+    ("initialize", r#"{"protocol": 1}"#),
+    ("rpc.discover", "{}"),
+    ("event", r#"{"payload": {"event": "prompt", "session_id": "s", "prompt": "go"}}"#),
+    ("take", r#"{"reason": "third"}"#),
+    ("list", r#"{"limit": 5, "steps": true}"#),
+    ("show", r#"{"checkpoint": 1}"#),
+    ("diff", r#"{"from": 3, "to": "2", "paths": ["a.txt"]}"#),
+    ("log", r#"{"paths": ["a.txt"], "patch": true}"#),
+    ("blame", r#"{"path": "a.txt"}"#),
+    ("search", r#"{"text": "two", "contents": true}"#),
+    ("cat", r#"{"checkpoint": 1, "path": "a.txt"}"#),
+    ("turns", r#"{"limit": 3}"#),
+    ("recover", r#"{"all": true}"#),
+    ("recover", r#"{"paths": ["gone.txt"]}"#),
+    ("export", r#"{"checkpoint": 1, "target": "../exported"}"#),
+    ("mark", r#"{"checkpoint": 2, "name": "good"}"#),
+    ("unmark", r#"{"name": "good"}"#),
+    ("restore", r#"{"checkpoint": 2, "dry_run": true}"#),
+    ("restore", r#"{"checkpoint": "2", "paths": ["a.txt"]}"#),
+    ("undo", "{}"),
+    ("redo", "{}"),
+    ("revert", r#"{"turn": "s", "dry_run": true}"#),
+    ("status", r#"{"limit": 1}"#),
+    ("prune", r#"{"dry_run": true}"#),
+    ("verify", r#"{"read_data": true}"#),
+    ("session.write", r#"{"id": "login", "record": {"task": "fix it"}}"#),
+    ("session.update", r#"{"id": "login", "record": "state: {a: 1}"}"#),
+    ("session.read", r#"{"id": "login", "resume": true}"#),
+    ("session.list", "{}"),
+    ("session.delete", r#"{"id": "login"}"#),
+];
+
+/// Methods that do nothing which is safe to repeat in every sandbox, or that have suites of their own.
+const WITHOUT_SAMPLE: [&str; 6] = ["clear", "clear-legacy", "doctor", "purge", "repair", "session.gc"];
+
+#[test]
+fn every_method_answers_as_its_contract_says() {
+    let sandbox = sandbox();
+    let mut client = Client::start(&sandbox);
+    let known = methods();
+    for (name, params) in SAMPLES {
+        let params: Value = serde_json::from_str(params).expect("JSON");
+        let method = known.iter().find(|method| method["name"] == name).unwrap_or_else(|| panic!("{name}"));
+        for (param, value) in params.as_object().expect("an object") {
+            let own = method["params"].as_array().expect("a list").iter().find(|own| own["name"] == param.as_str());
+            let own = own.unwrap_or_else(|| panic!("{name} has no {param}"));
+            assert!(jsonschema::is_valid(&own["schema"], value), "{name}: {param} is not {}", own["schema"]);
+        }
+        // There is no turn of that name: the answer is an error of the command.
+        if name == "revert" {
+            assert_eq!(client.error(name, &params)["data"]["kind"], "invalid");
+            continue;
+        }
+        let result = client.result(name, &params);
+        match method["result"]["schema"]["$ref"].as_str() {
+            Some(file) => schema::check_value(file.trim_end_matches(".json"), &result),
+            None => assert!(jsonschema::is_valid(&method["result"]["schema"], &result), "{name}: {result}"),
+        }
+    }
+    let named: BTreeSet<_> = SAMPLES.iter().map(|(name, _)| *name).chain(WITHOUT_SAMPLE).collect();
+    let known: BTreeSet<_> = known.iter().filter_map(|method| method["name"].as_str()).collect();
+    assert!(named.is_subset(&known), "{named:?} {known:?}");
+    assert!(client.end().success());
+}
+
+/// Generated from the contract: for each method and each of its parameters, values that do not fit.
+#[test]
+fn parameters_that_do_not_fit_the_contract_are_refused() {
+    let sandbox = sandbox();
+    let mut client = Client::start(&sandbox);
+    let before = files_in(&sandbox.project());
+    let mut tried = 0;
+    for method in methods() {
+        let name = method["name"].as_str().expect("a name");
+        if ["rpc.discover", "initialize"].contains(&name) {
+            continue;
+        }
+        let params = method["params"].as_array().expect("a list");
+        let refused = |client: &mut Client, params: Value| {
+            let error = client.error(name, &params);
+            assert_eq!(error["code"], -32602, "{name} {params}: {error}");
+            assert_eq!(error["data"]["kind"], "usage", "{name} {params}: {error}");
+            assert_eq!(error["message"], error["data"]["message"]);
+        };
+        refused(&mut client, json!({"no_such_parameter": 1}));
+        for param in params {
+            let values =
+                [json!(7), json!(-1), json!(0.5), json!("x"), json!(true), json!([]), json!([[1]]), json!({"a": 1})];
+            for value in values.iter().filter(|value| !jsonschema::is_valid(&param["schema"], value)) {
+                // A single value counts as a list of one, and an empty list as none.
+                let is_one = jsonschema::is_valid(&param["schema"], &json!([value]));
+                if !is_one {
+                    refused(&mut client, json!({param["name"].as_str().expect("a name"): value}));
+                    tried += 1;
+                }
+            }
+        }
+        if params.iter().any(|param| param["required"] == true) {
+            refused(&mut client, json!({}));
+        }
+    }
+    assert!(tried > 300, "{tried}");
+    assert_eq!(files_in(&sandbox.project()), before, "no file was touched");
+    assert!(client.end().success());
+}
+
+#[test]
+fn a_result_is_what_the_command_prints() {
+    let sandbox = sandbox();
+    let mut client = Client::start(&sandbox);
+    for (method, params, args) in [
+        ("list", json!({}), &["rollback"][..]),
+        ("show", json!({"checkpoint": 2}), &["show", "2"]),
+        ("diff", json!({"from": 1}), &["diff", "1"]),
+        ("log", json!({}), &["log"]),
+        ("blame", json!({"path": "a.txt"}), &["blame", "a.txt"]),
+        ("cat", json!({"checkpoint": 2, "path": "a.txt"}), &["cat", "2", "a.txt"]),
+        ("restore", json!({"checkpoint": 2, "dry_run": true}), &["restore", "2", "--dry-run"]),
+        ("search", json!({"text": "no such text"}), &["search", "no such text"]),
+    ] {
+        let printed = run(command(&sandbox).arg("--json").args(args)).json();
+        assert_eq!(client.result(method, &params), printed, "{method}");
+    }
+    for (method, params, args) in [
+        ("show", json!({"checkpoint": 99}), &["show", "99"][..]),
+        ("diff", json!({"paths": ["../out"]}), &["diff", "--", "../out"]),
+        ("unmark", json!({"name": "none"}), &["unmark", "none"]),
+        ("prune", json!({"forget": "/no/such"}), &["prune", "--forget", "/no/such"]),
+    ] {
+        let printed = run(command(&sandbox).arg("--json").args(args)).json();
+        let error = client.error(method, &params);
+        assert_eq!((&error["code"], &error["data"]), (&json!(-32000), &printed["error"]), "{method}");
+    }
+}
+
+#[test]
+fn a_turn_is_taken_back_by_a_program() {
+    let sandbox = Sandbox::new();
+    sandbox.write("a.txt", "one\n");
+    let mut client = Client::start(&sandbox);
+    let dir = sandbox.project();
+    let event = |event: &str, turn: &str| json!({"payload": {"event": event, "cwd": dir, "session_id": "s", "turn_id": turn, "prompt": format!("do {turn}")}});
+    for (turn, text) in [("t1", "one\ntwo\n"), ("t2", "one\ntwo\nthree\n")] {
+        let begun = client.result("event", &event("prompt", turn));
+        assert_eq!((&begun["protected"], &begun["missed"]), (&json!(true), &json!(null)), "{begun}");
+        sandbox.write("a.txt", text);
+        sandbox.write(format!("{turn}.txt"), turn);
+        client.result("event", &event("turn_end", turn));
+    }
+    let turns = client.result("turns", &json!({"directory": dir}));
+    assert_eq!((&turns[0]["prompt"], &turns[0]["open_ended"]), (&json!("do t2"), &json!(false)), "{turns}");
+    let reverted = client.result("revert", &json!({"directory": dir, "turn": "t2"}));
+    assert_eq!(reverted["outcome"], "restored", "{reverted}");
+    assert_eq!(fs::read_to_string(dir.join("a.txt")).expect("a file"), "one\ntwo\n");
+    assert!(!dir.join("t2.txt").exists() && dir.join("t1.txt").exists());
+    client.result("undo", &json!({"directory": dir}));
+    assert_eq!(fs::read_to_string(dir.join("a.txt")).expect("a file"), "one\ntwo\nthree\n");
+    assert!(client.end().success());
+}
+
+/// Q1: each request is answered once, by its id, in whatever order; several projects are worked on at the same time.
+#[test]
+fn requests_in_several_projects_at_a_time_are_each_answered_once() {
+    let sandbox = Sandbox::new();
+    let dirs: Vec<_> = (0..6).map(|at| sandbox.root().join(format!("project-{at}"))).collect();
+    for dir in &dirs {
+        fs::create_dir_all(dir.join(".git")).expect("a directory");
+    }
+    let mut clients = [Client::start(&sandbox), Client::start(&sandbox)];
+    for round in 0..5 {
+        for (at, dir) in dirs.iter().enumerate() {
+            fs::write(dir.join("file"), format!("{round} {at}")).expect("a file");
+        }
+        for client in &mut clients {
+            let sent: BTreeSet<u64> = dirs
+                .iter()
+                .map(|dir| client.request("take", &json!({"directory": dir, "reason": round.to_string()})))
+                .collect();
+            let answered: BTreeSet<u64> = dirs
+                .iter()
+                .map(|_| {
+                    let answer = client.answer();
+                    let outcome = answer["result"]["outcome"].as_str().unwrap_or_else(|| panic!("{answer}"));
+                    assert!(["taken", "unchanged"].contains(&outcome), "{answer}");
+                    answer["id"].as_u64().expect("an id")
+                })
+                .collect();
+            assert_eq!(answered, sent);
+        }
+    }
+    for dir in &dirs {
+        let list = clients[0].result("list", &json!({"directory": dir}));
+        assert_eq!(list.as_array().expect("a list").len(), 5, "{list}");
+    }
+    for client in clients {
+        assert!(client.end().success());
+    }
+    sandbox.assert_store_is_whole();
+}
+
+/// Q2: neither lines that are not messages nor lines that are too long end the process.
+#[test]
+fn lines_that_are_no_messages_are_refused_one_by_one() {
+    let sandbox = sandbox();
+    let mut client = Client::start(&sandbox);
+    let long = [b"{\"jsonrpc\": \"2.0\", \"id\": 1, \"method\": \"".as_slice(), &vec![b'x'; 17 << 20], b"\"}"].concat();
+    for (line, code) in [
+        (b"{".as_slice(), -32700),
+        (b"\xff\xfe", -32700),
+        (b"[]", -32600),
+        (b"{\"jsonrpc\": \"1.0\", \"id\": 1, \"method\": \"take\"}", -32600),
+        (&long, -32600),
+        (b"{\"jsonrpc\": \"2.0\", \"id\": 1, \"method\": \"no such\"}", -32601),
+        (b"{\"jsonrpc\": \"2.0\", \"id\": 1, \"method\": \"install\"}", -32601),
+        (b"{\"jsonrpc\": \"2.0\", \"id\": 1, \"method\": \"initialize\", \"params\": {\"protocol\": 2}}", -32602),
+    ] {
+        client.line(line);
+        assert_eq!(client.answer()["error"]["code"], code, "{}", String::from_utf8_lossy(&line[..line.len().min(80)]));
+    }
+    client.line(b"");
+    client.send(&json!({"jsonrpc": "2.0", "method": "of a later version"}));
+    client.send(&json!({"jsonrpc": "2.0", "method": "$/cancelRequest", "params": {"id": 77}}));
+    assert_eq!(client.result("take", &json!({}))["outcome"], "taken");
+    assert!(client.end().success());
+}
+
+/// Q3: what was sent before the end of stdin is answered, then the process ends.
+#[test]
+fn a_script_gets_every_answer_before_the_end() {
+    let sandbox = sandbox();
+    let mut client = Client::start(&sandbox);
+    for _ in 0..40 {
+        client.request("list", &json!({}));
+    }
+    client.close();
+    let answers: BTreeSet<u64> = (0..40).map(|_| client.answer()["id"].as_u64().expect("an id")).collect();
+    assert_eq!(answers.len(), 40);
+    assert!(client.end().success());
+}
+
+#[test]
+fn a_request_is_cancelled_before_anything_is_written() {
+    let sandbox = Sandbox::new();
+    for at in 0..400 {
+        sandbox.write(format!("{at}.txt"), format!("{at}\n").repeat(500));
+    }
+    let mut client = Client::start(&sandbox);
+    client.result("list", &json!({}));
+    // Another process holds the lock of the project, so that the take waits until it is cancelled.
+    piton(&sandbox, ["take"]).done();
+    let lock = sandbox.store().join("locks/gate");
+    let mut holder = clean_command("flock")
+        .arg(&lock)
+        .args(["cat"])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("flock runs");
+    let mut to_holder = holder.stdin.take().expect("a pipe");
+    std::io::Write::write_all(&mut to_holder, b"x").expect("it reads");
+    let mut held = [0];
+    std::io::Read::read_exact(holder.stdout.as_mut().expect("a pipe"), &mut held).expect("it holds the lock");
+    let before = refs(&sandbox);
+    let id = client.request("take", &json!({"progress": true}));
+    client.send(&json!({"jsonrpc": "2.0", "method": "$/cancelRequest", "params": {"id": id}}));
+    let answer = client.answer();
+    assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(id), &json!(-32800)), "{answer}");
+    assert_eq!(answer["error"]["data"]["kind"], "stopped", "{answer}");
+    assert_eq!(refs(&sandbox), before);
+    drop(to_holder);
+    holder.wait().expect("it ends");
+    assert_eq!(client.result("take", &json!({}))["outcome"], "unchanged");
+}
+
+#[test]
+fn names_that_are_not_utf_8_are_given_and_returned_as_bytes() {
+    let sandbox = Sandbox::new();
+    let dir = sandbox.project().join(OsStr::from_bytes(b"d\xff"));
+    fs::create_dir_all(dir.join(".git")).expect("a directory");
+    let name = OsStr::from_bytes(b"a \xfe");
+    fs::write(dir.join(name), "one\n").expect("a file");
+    let mut client = Client::start(&sandbox);
+    let at = |more: Value| {
+        let mut params = json!({"directory_bytes": format!("{}/d%ff", sandbox.project().display())});
+        params.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        params
+    };
+    assert_eq!(client.result("take", &at(json!({})))["outcome"], "taken");
+    let shown = client.result("show", &at(json!({"checkpoint": 1})));
+    let bytes = shown["paths_bytes"][0].clone();
+    assert_eq!(bytes, "a%20%fe");
+    fs::write(dir.join(name), "two\n").expect("a file");
+    let cat = client.result("cat", &at(json!({"checkpoint": 1, "path_bytes": bytes})));
+    assert_eq!((&cat["contents"], &cat["path_bytes"]), (&json!("one\n"), &bytes));
+    let done = client.result("restore", &at(json!({"checkpoint": 1, "paths": ["a \u{fffd}"], "paths_bytes": [bytes]})));
+    assert_eq!(done["written_paths_bytes"], json!(["a%20%fe"]), "{done}");
+    assert_eq!(fs::read(dir.join(name)).expect("a file"), b"one\n");
+}
