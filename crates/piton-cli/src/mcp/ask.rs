@@ -15,12 +15,12 @@ use crate::rpc::wire::Wire;
 const POLL: Duration = Duration::from_millis(50);
 
 /// Where the answer to each question goes, by the id of the question.
-type Asked = HashMap<String, Sender<Result<Value, Value>>>;
+type OpenQuestions = HashMap<String, Sender<Result<Value, Value>>>;
 
 /// Questions without an answer. Closed once no answer can come any more.
 #[derive(Default)]
 pub(super) struct Questions {
-    asked: Mutex<Option<Asked>>,
+    asked: Mutex<Option<OpenQuestions>>,
     count: AtomicU64,
 }
 
@@ -29,7 +29,7 @@ impl Questions {
         Self { asked: Mutex::new(Some(HashMap::new())), ..Self::default() }
     }
 
-    fn asked(&self) -> MutexGuard<'_, Option<Asked>> {
+    fn asked(&self) -> MutexGuard<'_, Option<OpenQuestions>> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

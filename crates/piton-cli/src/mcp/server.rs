@@ -19,7 +19,7 @@ use crate::rpc::methods;
 use crate::rpc::params;
 use crate::rpc::pool::{Pool, WAITING_MAX};
 use crate::rpc::serve::{Run, panicked, run_method};
-use crate::rpc::wire::{self, LINE_BYTES_MAX, Line, Message, Wire, code};
+use crate::rpc::wire::{self, InputLine, LINE_BYTES_MAX, Message, Wire, code};
 use crate::shell::quote;
 
 /// Versions of the protocol, newest first.
@@ -36,7 +36,7 @@ Paths are relative to the root of the project. Restoring is up to the user: give
 pub(crate) fn serve(global: &Global, run: Run) -> ExitCode {
     // stderr is for the user of the client; a panic is in the answer.
     std::panic::set_hook(Box::new(|_| {}));
-    let server = Arc::new(Server {
+    let server = Arc::new(McpServer {
         wire: Wire::default(),
         running: Mutex::default(),
         questions: Questions::open(),
@@ -48,12 +48,12 @@ pub(crate) fn serve(global: &Global, run: Run) -> ExitCode {
     let mut from = BufReader::with_capacity(1 << 16, io::stdin().lock());
     loop {
         match wire::read_line(&mut from) {
-            Ok(Line::Message(line)) if line.iter().all(u8::is_ascii_whitespace) => {}
-            Ok(Line::Message(line)) => server.receive(&line, &pool),
-            Ok(Line::TooLong) => {
+            Ok(InputLine::Message(line)) if line.iter().all(u8::is_ascii_whitespace) => {}
+            Ok(InputLine::Message(line)) => server.receive(&line, &pool),
+            Ok(InputLine::TooLong) => {
                 server.refuse(&Value::Null, code::REQUEST, format!("a message has more than {LINE_BYTES_MAX} bytes"));
             }
-            Ok(Line::End) | Err(_) => break,
+            Ok(InputLine::End) | Err(_) => break,
         }
     }
     server.questions.close();
@@ -65,7 +65,7 @@ pub(crate) fn serve(global: &Global, run: Run) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-struct Server {
+struct McpServer {
     wire: Wire,
     /// Calls without an answer, by id.
     running: Mutex<HashMap<String, Arc<Request>>>,
@@ -76,7 +76,7 @@ struct Server {
     run: Run,
 }
 
-impl Server {
+impl McpServer {
     fn running(&self) -> MutexGuard<'_, HashMap<String, Arc<Request>>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }

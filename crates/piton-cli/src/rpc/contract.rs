@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::methods::{self, Method, Param, ParamKind};
 use super::params::{DIRECTORY, PROGRESS};
-use super::serve::PROTOCOL;
+use super::wire::PROTOCOL;
 use super::wire::code;
 
 /// Commands that print what another command prints.

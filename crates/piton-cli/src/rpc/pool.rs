@@ -14,7 +14,7 @@ pub(crate) const WAITING_MAX: usize = 1000;
 type Job = Box<dyn FnOnce() + Send>;
 
 #[derive(Default)]
-struct State {
+struct PoolState {
     waiting: VecDeque<Job>,
     workers: usize,
     idle: usize,
@@ -22,8 +22,8 @@ struct State {
 }
 
 #[derive(Default)]
-struct Shared {
-    state: Mutex<State>,
+struct SharedPool {
+    state: Mutex<PoolState>,
     /// There is a job, or there will be none any more.
     changed: Condvar,
     /// A worker has ended.
@@ -32,10 +32,10 @@ struct Shared {
 
 /// The threads and the queue.
 #[derive(Clone, Default)]
-pub(crate) struct Pool(Arc<Shared>);
+pub(crate) struct Pool(Arc<SharedPool>);
 
 impl Pool {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PoolState> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

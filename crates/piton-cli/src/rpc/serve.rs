@@ -16,7 +16,7 @@ use super::contract;
 use super::methods::{self, Method};
 use super::params::{self, Parsed};
 use super::pool::{Pool, WAITING_MAX, WORKERS_MAX};
-use super::wire::{self, LINE_BYTES_MAX, Line, Message, Wire, code};
+use super::wire::{self, InputLine, LINE_BYTES_MAX, Message, PROTOCOL, Wire, code};
 use crate::agents::Agent;
 use crate::cli::Command;
 use crate::hook::{Call, respond_to};
@@ -24,9 +24,6 @@ use crate::options::Global;
 use crate::output::{Failure, Output};
 use crate::progress;
 use crate::request::Request;
-
-/// Version of the protocol. It changes only if an old client could not go on.
-pub(crate) const PROTOCOL: u64 = 1;
 
 /// Interval between notifications of the progress of a request.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
@@ -40,18 +37,19 @@ pub(crate) type Run = fn(&Command, &Global, &Output) -> anyhow::Result<()>;
 pub(crate) fn serve(global: &Global, run: Run) -> ExitCode {
     // stderr is for the user of the client; a panic is in the answer.
     std::panic::set_hook(Box::new(|_| {}));
-    let server = Server { inner: Arc::new(Inner { wire: Wire::default(), running: Mutex::default(), run }), global };
+    let server =
+        RpcServer { inner: Arc::new(ServerState { wire: Wire::default(), running: Mutex::default(), run }), global };
     let pool = Pool::default();
     let mut from = BufReader::with_capacity(1 << 16, io::stdin().lock());
     loop {
         match wire::read_line(&mut from) {
-            Ok(Line::Message(line)) if line.iter().all(u8::is_ascii_whitespace) => {}
-            Ok(Line::Message(line)) => server.receive(&line, &pool),
-            Ok(Line::TooLong) => {
+            Ok(InputLine::Message(line)) if line.iter().all(u8::is_ascii_whitespace) => {}
+            Ok(InputLine::Message(line)) => server.receive(&line, &pool),
+            Ok(InputLine::TooLong) => {
                 let why = format!("cannot read a message of more than {LINE_BYTES_MAX} bytes");
                 server.inner.wire.fail(&Value::Null, code::REQUEST, &Failure::new("usage", why, None));
             }
-            Ok(Line::End) | Err(_) => break,
+            Ok(InputLine::End) | Err(_) => break,
         }
     }
     let inner = &server.inner;
@@ -63,26 +61,26 @@ pub(crate) fn serve(global: &Global, run: Run) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-struct Server<'a> {
-    inner: Arc<Inner>,
+struct RpcServer<'a> {
+    inner: Arc<ServerState>,
     global: &'a Global,
 }
 
 /// State that the threads share.
-struct Inner {
+struct ServerState {
     wire: Wire,
     /// Requests without an answer, by id.
     running: Mutex<HashMap<String, Arc<Request>>>,
     run: Run,
 }
 
-impl Inner {
+impl ServerState {
     fn running(&self) -> MutexGuard<'_, HashMap<String, Arc<Request>>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Server<'_> {
+impl RpcServer<'_> {
     fn receive(&self, line: &[u8], pool: &Pool) {
         let wire = &self.inner.wire;
         let refuse = |id: &Value, code, why: String| wire.fail(id, code, &Failure::new("usage", why, None));
@@ -166,11 +164,11 @@ enum Work {
 }
 
 /// Report of a command as JSON, or the code and the words of its error.
-pub(crate) type Answer = Result<String, (i32, Failure)>;
+pub(crate) type MethodAnswer = Result<String, (i32, Failure)>;
 
-impl Inner {
+impl ServerState {
     /// Returns the result of a request, as JSON, or the code and the words of its error.
-    fn work(&self, id: &Value, request: &Arc<Request>, global: &Global, work: Work) -> Answer {
+    fn work(&self, id: &Value, request: &Arc<Request>, global: &Global, work: Work) -> MethodAnswer {
         if request.is_cancelled() {
             return Err((code::CANCELLED, Failure::new("stopped", "cannot begin: the request was cancelled", None)));
         }
@@ -224,7 +222,7 @@ impl Inner {
 }
 
 /// Runs a command for a request. Returns its report as JSON, or the code and the words of its error.
-pub(crate) fn run_method(parsed: Parsed, request: &Arc<Request>, global: &Global, run: Run) -> Answer {
+pub(crate) fn run_method(parsed: Parsed, request: &Arc<Request>, global: &Global, run: Run) -> MethodAnswer {
     let mut global = global.clone();
     global.dir = parsed.directory.or(global.dir);
     global.request = Some(Arc::clone(request));
@@ -304,7 +302,7 @@ fn event_of(mut params: Map<String, Value>) -> Result<AgentEvent, Failure> {
 }
 
 impl AgentEvent {
-    /// Acts on the event, and returns the report. Whoever sends events wants checkpoints: they are on.
+    /// Acts on the event, and returns the report. A program that sends events wants checkpoints: they are switched on.
     fn report(&self, global: &Global) -> String {
         let global = Global { checkpoints: true, request: None, ..global.clone() };
         let call = Call { agent: self.agent, event: None, global: &global, fail_closed: false, complaint: None };

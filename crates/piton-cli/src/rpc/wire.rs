@@ -9,6 +9,9 @@ use serde_json::{Map, Value, json};
 use crate::output::Failure;
 use crate::platform;
 
+/// Version of the protocol of `piton serve`. It changes only if an old client could not go on.
+pub(crate) const PROTOCOL: u64 = 1;
+
 /// Maximum length of a line. The largest parameter is a session record, which is far smaller.
 pub(crate) const LINE_BYTES_MAX: usize = 16 << 20;
 
@@ -32,7 +35,7 @@ pub(crate) mod code {
 
 /// One line of the input.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Line {
+pub(crate) enum InputLine {
     Message(Vec<u8>),
     /// Longer than the limit. All of it was read.
     TooLong,
@@ -40,7 +43,7 @@ pub(crate) enum Line {
 }
 
 /// Reads up to the next line end.
-pub(crate) fn read_line(from: &mut impl BufRead) -> io::Result<Line> {
+pub(crate) fn read_line(from: &mut impl BufRead) -> io::Result<InputLine> {
     let (mut line, mut is_too_long, mut is_begun) = (Vec::new(), false, false);
     loop {
         let piece = match from.fill_buf() {
@@ -51,9 +54,9 @@ pub(crate) fn read_line(from: &mut impl BufRead) -> io::Result<Line> {
         if piece.is_empty() {
             // A last line without a line end counts: it may be all that a script wrote.
             return Ok(match (is_begun, is_too_long) {
-                (false, _) => Line::End,
-                (true, false) => Line::Message(line),
-                (true, true) => Line::TooLong,
+                (false, _) => InputLine::End,
+                (true, false) => InputLine::Message(line),
+                (true, true) => InputLine::TooLong,
             });
         }
         is_begun = true;
@@ -68,7 +71,7 @@ pub(crate) fn read_line(from: &mut impl BufRead) -> io::Result<Line> {
         let used = end.map_or(piece.len(), |end| end + 1);
         from.consume(used);
         if end.is_some() {
-            return Ok(if is_too_long { Line::TooLong } else { Line::Message(line) });
+            return Ok(if is_too_long { InputLine::TooLong } else { InputLine::Message(line) });
         }
     }
 }
@@ -179,12 +182,12 @@ impl Wire {
 mod tests {
     use super::*;
 
-    fn lines(text: &[u8]) -> Vec<Line> {
+    fn lines(text: &[u8]) -> Vec<InputLine> {
         let mut from = io::BufReader::with_capacity(7, text);
         let mut all = Vec::new();
         loop {
             match read_line(&mut from).expect("memory can be read") {
-                Line::End => return all,
+                InputLine::End => return all,
                 line => all.push(line),
             }
         }
@@ -192,7 +195,7 @@ mod tests {
 
     #[test]
     fn lines_of_every_length_are_read_whole_or_refused_whole() {
-        let message = |text: &str| Line::Message(text.into());
+        let message = |text: &str| InputLine::Message(text.into());
         assert_eq!(lines(b""), []);
         assert_eq!(lines(b"\n{}\n\nabcdefghijkl"), [message(""), message("{}"), message(""), message("abcdefghijkl")]);
         for (length, is_too_long) in [(LINE_BYTES_MAX, false), (LINE_BYTES_MAX + 1, true)] {
@@ -200,7 +203,7 @@ mod tests {
             text.extend_from_slice(b"\nnext\n");
             let all = lines(&text);
             assert_eq!((all.len(), &all[1]), (2, &message("next")));
-            assert_eq!(all[0] == Line::TooLong, is_too_long, "{length}");
+            assert_eq!(all[0] == InputLine::TooLong, is_too_long, "{length}");
         }
     }
 
