@@ -26,6 +26,7 @@ mod platform;
 mod progress;
 mod request;
 mod rpc;
+mod self_test;
 mod shell;
 mod surface;
 mod usage;

@@ -95,6 +95,41 @@ fn process_dir(pid: u32) -> PathBuf {
     Path::new("/proc").join(pid.to_string())
 }
 
+/// Creates a symbolic link.
+pub(crate) fn make_link(target: &Path, path: &Path) -> io::Result<()> {
+    std::os::unix::fs::symlink(target, path)
+}
+
+/// Exchanges two names in one step. Fails if the file system cannot.
+pub(crate) fn exchange(one: &Path, two: &Path) -> io::Result<()> {
+    let here = rustix::fs::CWD;
+    Ok(rustix::fs::renameat_with(here, one, here, two, rustix::fs::RenameFlags::EXCHANGE)?)
+}
+
+/// Returns the type of the file system that holds a directory, and its mount options: `ext4 (rw,relatime)`.
+pub(crate) fn file_system_of(dir: &Path) -> Option<String> {
+    let device = fs::metadata(dir).ok()?.dev();
+    let device = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+    file_system_in(&fs::read_to_string("/proc/self/mountinfo").ok()?, &device, dir)
+}
+
+/// Finds a file system in `/proc/self/mountinfo`: by its device if there is one of it, else by the nearest mount point.
+fn file_system_in(mounts: &str, device: &str, dir: &Path) -> Option<String> {
+    let mut best: Option<((bool, usize), String)> = None;
+    for line in mounts.lines() {
+        let Some((own, after)) = line.split_once(" - ") else { continue };
+        let own: Vec<&str> = own.split(' ').collect();
+        let (Some(number), Some(point), Some(options)) = (own.get(2), own.get(4), own.get(5)) else { continue };
+        let point = point.replace("\\040", " ");
+        let rank = (*number == device, point.len());
+        if dir.starts_with(&point) && best.as_ref().is_none_or(|(other, _)| rank >= *other) {
+            let kind = after.split(' ').next().unwrap_or_default();
+            best = Some((rank, format!("{kind} ({options})")));
+        }
+    }
+    best.map(|(_, name)| name)
+}
+
 /// Returns true if stdout is a pipe or a socket that is not read any more.
 pub(crate) fn is_stdout_closed() -> bool {
     let (stdout, now) = (io::stdout(), rustix::event::Timespec::default());
@@ -114,6 +149,16 @@ pub(crate) fn is_ignored(signal: i32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_file_system_of_a_directory_is_that_of_the_nearest_mount() {
+        let mounts = "1 0 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n2 1 0:5 / /mnt/a\\040b rw - tmpfs none rw\n\
+                      3 1 0:5 / /mnt/other ro - tmpfs none rw\n";
+        let of = |device: &str, dir: &str| file_system_in(mounts, device, Path::new(dir));
+        assert_eq!(of("0:5", "/mnt/a b/c").as_deref(), Some("tmpfs (rw)"));
+        assert_eq!(of("8:1", "/home").as_deref(), Some("ext4 (rw,relatime)"));
+        assert_eq!(of("0:5", "/mnt/other/x").as_deref(), Some("tmpfs (ro)"));
+    }
 
     #[test]
     fn the_parent_of_a_process_is_found_whatever_its_program_is_called() {

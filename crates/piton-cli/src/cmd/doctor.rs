@@ -21,6 +21,7 @@ use crate::install::pieces::Pieces;
 use crate::options::{EXIT_CODES, Global};
 use crate::output::{Output, Said, local, plain};
 use crate::platform;
+use crate::self_test;
 use crate::shell;
 
 /// Minimum free disk space; with less, the next checkpoints may fail.
@@ -34,12 +35,17 @@ Exits with 0 if all is well, and with 1 if something is wrong.
 Examples:
   piton doctor
   piton doctor --no-fire
+  piton doctor --self-test /mnt/usb   does piton work on that file system?
 
 {EXIT_CODES}"))]
 pub(crate) struct Doctor {
     /// Do not call the hooks
     #[arg(long)]
     no_fire: bool,
+    /// Prove on the file system of DIR [default: the current directory] that take, restore, undo and recovery from a kill
+    /// are exact, and say what it cannot do. Takes seconds; uses a temporary directory there
+    #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = ".", conflicts_with = "no_fire")]
+    self_test: Option<PathBuf>,
 }
 
 /// JSON of the command.
@@ -128,6 +134,10 @@ impl OnRecord {
 }
 
 pub(crate) fn run(args: &Doctor, global: &Global, output: &Output) -> anyhow::Result<()> {
+    if let Some(dir) = &args.self_test {
+        let around = global.dir.as_deref().unwrap_or(Path::new("."));
+        return self_test::run(&around.join(dir), output);
+    }
     let context = Context::build(global, ConfigPolicy::Collect(output))?;
     let config = context.config.as_deref().unwrap_or(Path::new("config.yaml")).display().to_string();
     let mut problems: Vec<_> = context.config_problems.iter().map(ConfigProblem::for_user).collect();

@@ -29,6 +29,7 @@ use super::status::StatusJson;
 use super::take::TakeJson;
 use crate::output::{ErrorJson, VersionJson};
 use crate::rpc::contract;
+use crate::self_test::SelfTestJson;
 
 /// The output of a command, in one or several forms.
 struct OutputSpec {
@@ -119,7 +120,7 @@ fn commands() -> Vec<OutputSpec> {
         OutputSpec::new("completions").form::<ScriptJson<'_>>(""),
         OutputSpec::new("man").form::<PageJson<'_>>("").form::<ManDirJson<'_>>("with `--dir`"),
         OutputSpec::new("install").form::<InstallJson<'_>>(""),
-        OutputSpec::new("doctor").form::<DoctorJson<'_>>(""),
+        OutputSpec::new("doctor").form::<DoctorJson<'_>>("").form::<SelfTestJson<'_>>("with `--self-test`"),
         OutputSpec::new("--version").form::<VersionJson<'_>>(""),
         OutputSpec::new("error").form::<ErrorJson<'_>>(""),
     ]

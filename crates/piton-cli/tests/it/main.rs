@@ -46,6 +46,7 @@ mod revert;
 mod revert_terminal;
 mod schema;
 mod security;
+mod self_test;
 mod serve;
 mod serve_kit;
 mod session;

@@ -1,0 +1,95 @@
+//! `piton doctor --self-test`: what the file system at hand can do, and whether piton keeps its promises on it. Everything
+//! happens in a temporary directory, with a store of its own; no file of the user is touched.
+//!
+//! `probe` asks the file system, `exact` takes, restores and undoes, `crash` kills the program itself at work.
+
+mod check;
+mod crash;
+mod exact;
+mod probe;
+mod tree;
+
+use std::path::Path;
+use std::time::Instant;
+
+use piton::json::{AtDir, JsonPath, keyword};
+use piton::{Error, ErrorKind};
+
+use self::check::{Checks, SelfCheck, Verdict, elapsed_ms};
+use crate::output::{Output, Said, plain};
+use crate::platform;
+
+/// JSON of the self-test.
+#[derive(serde::Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct SelfTestJson<'a> {
+    /// true if no check failed
+    ok: bool,
+    #[serde(flatten)]
+    dir: JsonPath<'a, AtDir>,
+    /// type of the file system and its mount options, or null if they are not known
+    file_system: Option<String>,
+    /// version of piton
+    version: &'static str,
+    /// operating system and architecture
+    platform: String,
+    /// the checks
+    checks: &'a [SelfCheck],
+    /// duration in milliseconds
+    elapsed_ms: u64,
+}
+
+/// Runs all checks in a directory of the file system to be tested.
+pub(crate) fn run(dir: &Path, output: &Output) -> anyhow::Result<()> {
+    let began = Instant::now();
+    let scratch = tempfile::Builder::new().prefix(".piton-self-test-").tempdir_in(dir).map_err(|error| {
+        Error::new(ErrorKind::Io, "make a directory in")
+            .with_path(dir)
+            .because(error)
+            .with_hint("name a directory of the file system to be tested, in which you can write")
+    })?;
+    let root = scratch.path().canonicalize().unwrap_or_else(|_| scratch.path().to_owned());
+    let mut checks = Checks::default();
+    let names = probe::all(&root, &mut checks);
+    exact::all(&root, &names, &mut checks);
+    crash::all(&root, &mut checks);
+    let checks = checks.0;
+    let failed = checks.iter().filter(|check| check.verdict == Verdict::Failed).count();
+    output.json(&SelfTestJson {
+        ok: failed == 0,
+        dir: JsonPath::of(dir),
+        file_system: platform::file_system_of(&root),
+        version: env!("CARGO_PKG_VERSION"),
+        platform: format!("{} {}", std::env::consts::OS, std::env::consts::ARCH),
+        checks: &checks,
+        elapsed_ms: elapsed_ms(began),
+    });
+    output.text(&as_text(dir, platform::file_system_of(&root), &checks));
+    if failed > 0 {
+        output.hint(
+            "keep the project, or the store (`--base DIR`), on another file system; `--json` is for a bug report",
+        );
+        return Err(Said(1).into());
+    }
+    Ok(())
+}
+
+fn as_text(dir: &Path, file_system: Option<String>, checks: &[SelfCheck]) -> String {
+    let on = file_system.map(|name| format!(" ({name})")).unwrap_or_default();
+    let mut lines = vec![format!("Self-test in {}{on}", plain(&dir.display().to_string()))];
+    let width = checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
+    lines.extend(checks.iter().map(|check| {
+        let verdict = match check.verdict {
+            Verdict::Failed => "FAILED".to_owned(),
+            other => keyword(&other),
+        };
+        format!("  {:<width$}  {verdict:<7}  {}", check.name, plain(&check.what))
+    }));
+    let count = |verdict: Verdict| checks.iter().filter(|check| check.verdict == verdict).count();
+    lines.push(match (count(Verdict::Failed), count(Verdict::Limited)) {
+        (0, 0) => "All promises hold here".to_owned(),
+        (0, _) => "All promises hold here, within the limits that are named".to_owned(),
+        (failed, _) => format!("{failed} of {} checks failed: piton does not keep all its promises here", checks.len()),
+    });
+    lines.join("\n")
+}

@@ -1,0 +1,110 @@
+//! `piton doctor --self-test`: on the file system of the tests, on others where they can be mounted, and with calls that
+//! fail as they do on a file system that cannot do something.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+use testkit::{Sandbox, clean_command, has_program};
+
+use crate::kit::{PITON, Ran, command, run};
+
+fn self_test(sandbox: &Sandbox, dir: &Path) -> Ran {
+    run(command(sandbox).args(["doctor", "--json", "--self-test"]).arg(dir))
+}
+
+fn check<'a>(report: &'a Value, name: &str) -> &'a Value {
+    let checks = report["checks"].as_array().expect("a list");
+    checks.iter().find(|check| check["name"] == name).unwrap_or_else(|| panic!("{name}: {report:#}"))
+}
+
+#[test]
+fn every_promise_holds_here_and_nothing_is_left() {
+    let sandbox = Sandbox::new();
+    let report = self_test(&sandbox, &sandbox.project()).done().json();
+    assert_eq!(report["ok"], true, "{report:#}");
+    assert!(report["checks"].as_array().expect("a list").len() >= 14, "{report:#}");
+    assert!(check(&report, "killed restore")["what"].as_str().expect("words").starts_with("killed "), "{report:#}");
+    assert_eq!(fs::read_dir(sandbox.project()).expect("a directory").count(), 0, "it removes its directory");
+    assert!(!sandbox.base().exists(), "the user's own store is not touched");
+    let said = run(command(&sandbox).args(["doctor", "--self-test"])).done().stdout;
+    assert!(said.contains("All promises hold here"), "{said}");
+}
+
+/// Each call that a poor file system refuses, the check that finds it, and its verdict.
+#[test]
+fn what_a_file_system_cannot_do_is_named() {
+    if !has_program("strace") {
+        return;
+    }
+    for (inject, name, verdict) in [
+        ("renameat2:error=EINVAL", "exchange", "limited"),
+        ("flock:error=ENOLCK", "locks", "failed"),
+        ("fsync:error=EIO", "sync", "failed"),
+        ("fchmod:error=EPERM", "modes", "limited"),
+        ("symlinkat,symlink:error=EPERM", "links", "limited"),
+        ("rename:error=EPERM", "rename", "failed"),
+    ] {
+        let sandbox = Sandbox::new();
+        let mut strace = clean_command("strace");
+        strace.args(["-qq", "-o", "/dev/null", "-e", &format!("inject={inject}"), PITON]);
+        strace.args(["doctor", "--json", "--self-test"]).arg(sandbox.project());
+        let ran = run(strace.env("HOME", sandbox.home()).current_dir(sandbox.root()));
+        let report = ran.json();
+        assert_eq!(check(&report, name)["verdict"], verdict, "{inject}: {report:#}");
+        assert_eq!(report["ok"] == false, ran.code() == 1, "{inject}: {report:#}");
+        if verdict == "failed" {
+            assert_eq!(report["ok"], false, "{inject}");
+        }
+    }
+}
+
+/// Mounts a new file system of a kind on a file, and runs the self-test there.
+fn on(sandbox: &Sandbox, kind: &str) -> Option<Value> {
+    let (image, mount) = (sandbox.root().join(format!("{kind}.img")), sandbox.root().join(kind));
+    fs::create_dir(&mount).expect("a directory");
+    let ok = |command: &mut Command| command.output().is_ok_and(|output| output.status.success());
+    let is_mounted = match kind {
+        "tmpfs" => ok(clean_command("mount").args(["-t", "tmpfs", "none"]).arg(&mount)),
+        "overlay" => {
+            let dirs = ["lower", "upper", "work"].map(|name| mount.with_file_name(format!("overlay-{name}")));
+            // The upper directory of an overlay cannot be on an overlay, which the tests may run on.
+            let tmpfs = mount.with_file_name("overlay-tmpfs");
+            fs::create_dir(&tmpfs).expect("a directory");
+            let _ = dirs;
+            ok(clean_command("mount").args(["-t", "tmpfs", "none"]).arg(&tmpfs)) && {
+                let [lower, upper, work] = ["lower", "upper", "work"].map(|name| tmpfs.join(name));
+                [&lower, &upper, &work].into_iter().for_each(|dir| fs::create_dir(dir).expect("a directory"));
+                let options =
+                    format!("lowerdir={},upperdir={},workdir={}", lower.display(), upper.display(), work.display());
+                ok(clean_command("mount").args(["-t", "overlay", "none", "-o", &options]).arg(&mount))
+            }
+        }
+        kind => {
+            let file = fs::File::create(&image).expect("a file");
+            file.set_len(400 << 20).expect("room");
+            ok(clean_command(format!("mkfs.{kind}")).arg("-q").arg(&image))
+                && ok(clean_command("mount").args(["-o", "loop"]).arg(&image).arg(&mount))
+        }
+    };
+    let report = is_mounted.then(|| self_test(sandbox, &mount).json());
+    for dir in [&mount, &mount.with_file_name("overlay-tmpfs")] {
+        let _ = clean_command("umount").arg(dir).output();
+    }
+    report
+}
+
+#[test]
+fn the_promises_hold_on_other_file_systems() {
+    for kind in ["tmpfs", "overlay", "ext4", "xfs", "btrfs"] {
+        let sandbox = Sandbox::new();
+        let Some(report) = on(&sandbox, kind) else {
+            let _ =
+                std::io::Write::write_all(&mut std::io::stderr(), format!("skipped: cannot mount {kind}\n").as_bytes());
+            continue;
+        };
+        assert_eq!(report["ok"], true, "{kind}: {report:#}");
+        assert!(report["file_system"].as_str().is_some_and(|name| name.starts_with(kind)), "{kind}: {report:#}");
+    }
+}
