@@ -29,6 +29,7 @@ mod scale;
 mod scaling;
 mod soak;
 mod space;
+mod sqlite;
 mod statwalk;
 mod text;
 mod trees;
@@ -51,6 +52,8 @@ enum Task {
     Agents(agents::AgentsArgs),
     /// Run all commands at once and kill them at random
     Soak(soak::SoakArgs),
+    /// Save an SQLite database while a program writes to it at full speed
+    Sqlite(sqlite::SqliteArgs),
     /// Run two versions of Hermes from PyPI and piton in one store
     BesideHermes(beside_hermes::BesideHermesArgs),
     /// Do random work against a model, on several file systems
@@ -104,6 +107,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Bench(args) => bench::run(&args),
         Task::Agents(args) => agents::run(args),
         Task::Soak(args) => soak::run(&args),
+        Task::Sqlite(args) => sqlite::run(&args),
         Task::BesideHermes(args) => beside_hermes::run(&args),
         Task::Model(args) => model::run(args),
         Task::Scaling(args) => scaling::run(&args),

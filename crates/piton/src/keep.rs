@@ -11,7 +11,7 @@ use crate::limit::RowLimit;
 use crate::progress::Progress;
 use crate::project::Project;
 use crate::session;
-use crate::settings::MaxSnapshots;
+use crate::settings::{MaxSnapshots, Settings};
 use crate::skipped::{self, Extent, SkipReason, Skipped};
 use crate::store::{
     Checkpoint, Facts, GcLock, IndexKind, NewCheckpoint, NewObjects, Objects, ProjectLock, ProjectRecord, Restoring,
@@ -22,6 +22,8 @@ use crate::take::{Outcome, Report, Request, WhySkipped};
 use crate::threads;
 use crate::time::Moment;
 use crate::worktree::{CacheNote, IndexSums, index_bytes_max};
+
+mod local;
 
 /// Maximum number of lines about skipped files in a checkpoint.
 const SKIPPED_LINES_MAX: usize = 200;
@@ -45,6 +47,9 @@ pub(crate) struct CheckpointBuilder<'a> {
     pub(crate) objects: &'a Objects,
     /// Limit of the number of rows that the project keeps.
     pub(crate) keep_max: MaxSnapshots,
+    pub(crate) settings: &'a Settings,
+    /// True to make a checkpoint even if the files in scope are those of the newest: its local files are not.
+    pub(crate) is_forced: bool,
     /// Maximum size of the store.
     pub(crate) bytes_max: Option<u64>,
     /// Garbage collection lock, held if room was made for this checkpoint: no other process can use that room up.
@@ -106,6 +111,7 @@ impl CheckpointBuilder<'_> {
                 }
                 self.session_record = session::version_of(self.store, &self.request.origin);
                 let kept = self.keep(&survey, new_objects, record);
+                let kept = kept.and_then(|kept| self.keep_local_too(kept, &survey, project, record));
                 let is_large = survey.manifest.files() > FILES_FREED_HERE_MAX;
                 threads::drop_in_background(survey, is_large);
                 kept
@@ -130,7 +136,7 @@ impl CheckpointBuilder<'_> {
         };
         // With the same files there is nothing new to write, unless objects of the newest checkpoint are missing.
         let is_whole = new_objects.is_empty();
-        let is_enough = |newest: &Checkpoint| is_whole && is_same(newest) && self.is_listed(newest);
+        let is_enough = |newest: &Checkpoint| is_whole && is_same(newest) && self.is_listed(newest) && !self.is_forced;
         if let Some(newest) = self.newest.filter(|newest| self.restoring.is_none() && is_enough(newest)) {
             if newest.facts.files.is_none() {
                 if !self.store.objects.secure_all(&new_objects.into_relied(), self.now)? {
@@ -195,6 +201,7 @@ impl CheckpointBuilder<'_> {
             unread_index: survey.unread_index.clone(),
             dropped_out: self.dropped_out(&skipped),
             tree: Some(survey.tree()),
+            local: None,
             lost: None,
             held_by: None,
             skipped,

@@ -46,6 +46,8 @@ pub mod json;
 mod keep;
 mod late;
 mod limit;
+mod local_files;
+mod local_report;
 mod lookup;
 mod manager;
 mod mark;
@@ -84,6 +86,8 @@ pub use history::{Change, History, Listed};
 pub use id::{CheckpointId, ObjectId, ProjectId, bounded_name};
 pub use journal::{Event, Journal, Level, Unprotected};
 pub use late::{Attempt, Completion};
+pub use local_files::{LocalFiles, differing_local_files, local_files};
+pub use local_report::LocalReport;
 pub use manager::{Manager, TurnStart};
 pub use mark::{MarkOutcome, MarkReport, mark, unmark};
 pub use notice::{tell_sessions, tell_sessions_of_revert};
@@ -99,6 +103,7 @@ pub use purge::{PurgeReport, find_prompt, plan_purge, purge, purge_prompt};
 pub use recover::{LostItem, LostKind, RecoverOptions, RecoverOutcome, RecoverReport, recover};
 pub use relpath::{BadPath, parse as parse_path};
 pub use repair::{RepairOptions, RepairReport, repair};
+pub use restore::IgnoredFiles;
 pub use restore::{
     Left, OtherWork, Restore, RestoreOptions, RestoreOutcome, RestorePlan, RestoreReport, RestoreTo, RulesChanged,
     WhyLeft,

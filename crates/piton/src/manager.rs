@@ -359,6 +359,14 @@ impl Manager {
             let why = "files that git tracks and a rule leaves out go without protection";
             self.note_warning(format!("{} cannot be read: {why}", index.display()), now);
         }
+        for (one, why) in
+            ensured.iter().filter_map(|one| Some((one, one.report.as_ref().ok()?.local.as_ref()?.problem()?)))
+        {
+            let what = format!("{}: {why}", one.dir.display());
+            if !self.journal.recent(OUTSIDE_EVENTS).iter().any(|event| event.what == what) {
+                self.note_warning(what, now);
+            }
+        }
     }
 
     /// Records that the agent continues without a checkpoint.

@@ -17,8 +17,8 @@ use crate::project::Project;
 use crate::relpath;
 use crate::skipped::{Extent, SkipReason, Skipped};
 use crate::store::{
-    Checkpoint, EntryMode, NewObjects, Objects, Pin, Rewrite, Store, TurnRecord, collect_every, moved_meanwhile,
-    push_entry, where_held,
+    Checkpoint, EntryMode, LocalRef, LocalState, NewObjects, Objects, Pin, Rewrite, Store, TurnRecord, collect_every,
+    moved_meanwhile, push_entry, where_held,
 };
 use crate::time::Moment;
 
@@ -100,7 +100,8 @@ pub fn plan_purge(store: &Store, project: &Project, paths: &[Vec<u8>]) -> Result
     refuse_while_restoring(store, project)?;
     let objects = store.objects.open(&held)?;
     let purge = Purge { objects: &objects, paths };
-    let AffectedHistory { found, pinned, chain, .. } = purge.affected(store, project)?;
+    let AffectedHistory { mut found, pinned, chain, .. } = purge.affected(store, project)?;
+    found.extend(purge.find_local(store, project)?.1);
     Ok((pinned.len() + chain.len(), paths_of(found)))
 }
 
@@ -146,6 +147,9 @@ pub fn find_prompt(store: &Store, project: &Project, name: &str) -> Result<TurnR
 
 /// Paths to remove, each with one of the contents that it had.
 type PathVersions = HashSet<(Vec<u8>, ObjectId)>;
+
+/// Checkpoint, state of its local files, and the contents of that state if it holds a path to remove.
+type PurgedLocal = (CheckpointId, ObjectId, Option<LocalState>);
 
 fn paths_of(found: PathVersions) -> Vec<Vec<u8>> {
     found.into_iter().map(|(path, _)| path).collect::<BTreeSet<_>>().into_iter().collect()
@@ -219,8 +223,10 @@ fn rewrite_history(
     refuse_while_restoring(store, project)?;
     let objects = store.objects.open(&held)?;
     let purge = Purge { objects: &objects, paths };
-    let AffectedHistory { newest, all, pins, found, pinned, chain } = purge.affected(store, project)?;
-    if pinned.is_empty() && chain.is_empty() {
+    let AffectedHistory { newest, all, pins, mut found, pinned, chain } = purge.affected(store, project)?;
+    let (locals, found_local) = purge.find_local(store, project)?;
+    found.extend(found_local);
+    if pinned.is_empty() && chain.is_empty() && locals.iter().all(|local| local.2.is_none()) {
         return Err(Error::new(ErrorKind::NotFound, "purge")
             .because("no checkpoint of this project holds it")
             .with_hint(Hint::ListFiles));
@@ -240,6 +246,7 @@ fn rewrite_history(
         renamed.insert(checkpoint.id, (new, tree));
         report.rewritten.push((checkpoint.id, new));
     }
+    let locals = purge.rewrite_local(locals, &new_objects)?;
     // Held until the ref has moved: stock git's garbage collection would delete the packs.
     let _published = new_objects.publish()?;
     // Before the ref moves: the ledger has both ids from here on, so it is right whether or not the ref moves.
@@ -252,6 +259,13 @@ fn rewrite_history(
     for Pin { name, id } in pins {
         if let Some(&id) = ids.get(&id) {
             store.pins.set(&locked, project.id(), &Pin { name, id }, now)?;
+        }
+    }
+    for LocalRef { checkpoint, state } in locals {
+        let renamed = ids.get(&checkpoint).copied();
+        store.locals.set(&locked, project.id(), &LocalRef { checkpoint: renamed.unwrap_or(checkpoint), state }, now)?;
+        if renamed.is_some() {
+            store.locals.remove(&locked, project.id(), checkpoint, now)?;
         }
     }
     // Whatever lies behind the other pins may hold the paths.
@@ -302,6 +316,43 @@ impl Purge<'_> {
         }
         pinned.sort_by_key(|one| (one.time.as_nanos(), one.id));
         Ok(AffectedHistory { newest, all, pins, found, pinned, chain })
+    }
+
+    /// Returns the local files of all checkpoints, each with its state if it holds a path to remove, and those paths with
+    /// their contents.
+    fn find_local(&self, store: &Store, project: &Project) -> Result<(Vec<PurgedLocal>, PathVersions)> {
+        let (mut locals, mut found) = (Vec::new(), PathVersions::new());
+        let mut known: HashMap<ObjectId, Option<LocalState>> = HashMap::new();
+        for LocalRef { checkpoint, state } in store.locals.of(project.id())? {
+            if !known.contains_key(&state) {
+                let read = store.locals.read(self.objects, state)?;
+                let gone = self.objects.compare_trees(Some(read.tree), None)?.into_iter();
+                let gone: Vec<_> = gone.filter(|change| self.is_purged(&change.path)).collect();
+                known.insert(state, (!gone.is_empty()).then_some(read));
+                found.extend(gone.into_iter().filter_map(|change| Some((change.path, change.old?.1))));
+            }
+            locals.push((checkpoint, state, known[&state].clone()));
+        }
+        Ok((locals, found))
+    }
+
+    /// Writes the states without the purged paths. Returns all local files.
+    fn rewrite_local(&self, locals: Vec<PurgedLocal>, new_objects: &NewObjects) -> Result<Vec<LocalRef>> {
+        let mut rewritten = Vec::new();
+        for (checkpoint, state, held) in locals {
+            let state = match held {
+                None => state,
+                Some(mut held) => {
+                    held.tree = self.strip(held.tree, b"", Some(new_objects))?.expect("the root always has a tree");
+                    held.facts.modes.retain(|(path, _)| !self.is_purged(path));
+                    held.in_use.retain(|path| !self.is_purged(path));
+                    held.facts.files = None;
+                    held.add_to(new_objects)?
+                }
+            };
+            rewritten.push(LocalRef { checkpoint, state });
+        }
+        Ok(rewritten)
     }
 
     /// Returns all paths to remove with their contents, and the index of the oldest checkpoint that holds any of them.

@@ -22,11 +22,14 @@ use crate::worktree::{
     RulesAfter, Scan, ScanEnd, Scope, StatCache, Vouched, count_files, scan, write_index,
 };
 
+mod databases;
 mod facts;
 mod late;
+mod local;
 mod reading;
 mod trees;
 
+pub(crate) use local::{LocalInput, LocalSurvey, failed_report, survey_local};
 use reading::{Reading, apply};
 use trees::build_trees;
 pub(crate) use trees::entry_mode;
@@ -39,6 +42,7 @@ pub(crate) struct SurveyInput<'a> {
     pub(crate) store: &'a Store,
     pub(crate) objects: &'a Objects,
     pub(crate) project: &'a Project,
+    pub(crate) record: &'a ProjectRecord,
     /// Note about the index: that of the newest checkpoint, or of what a cancelled attempt has read.
     pub(crate) note: CacheNote,
     pub(crate) index: IndexKind,
@@ -69,7 +73,19 @@ impl<'a> SurveyInput<'a> {
             None => (IndexKind::Newest, record.cache_note()),
         };
         let note = CacheNote::read(keys);
-        Self { store, objects, project, note, index, newest, settings, late: None, changed_dirs: None, progress }
+        Self {
+            store,
+            objects,
+            project,
+            record,
+            note,
+            index,
+            newest,
+            settings,
+            late: None,
+            changed_dirs: None,
+            progress,
+        }
     }
 }
 

@@ -166,6 +166,8 @@ impl TakeRun<'_> {
             session_record: None,
             objects: &objects,
             keep_max: settings.max_snapshots,
+            settings,
+            is_forced: false,
             bytes_max: settings.total_bytes_max(),
             collecting,
             is_contended,

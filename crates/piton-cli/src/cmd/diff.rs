@@ -7,7 +7,7 @@ use std::io::IsTerminal as _;
 
 use anstyle::{AnsiColor, Style};
 use clap::Args;
-use piton::{Diff, Error, ErrorKind, FileDiff, History, Project, Store, diff};
+use piton::{Diff, Error, ErrorKind, FileDiff, History, Project, Store, diff, differing_local_files};
 
 use super::paths::{check_from_here, parse_paths};
 use crate::columns;
@@ -65,6 +65,7 @@ pub(crate) fn show(
         check_paths(&paths, (from, to), &store, &project)?;
     }
     output.json(&diff);
+    name_ignored(&paths, (from, to), &store, &project, output)?;
     if diff.files.is_empty() {
         output.text("Nothing differs");
         return Ok(());
@@ -74,6 +75,35 @@ pub(crate) fn show(
         summary = anstream::adapter::strip_str(&summary).to_string();
     }
     output.page(&[summary.as_bytes(), b"\n", &shown(&diff.patch, output)].concat());
+    Ok(())
+}
+
+/// Number of files out of scope that are named.
+const IGNORED_MAX: usize = 8;
+
+/// Names the files out of scope that differ. Their contents are not shown.
+fn name_ignored(
+    paths: &[Vec<u8>],
+    (from, to): (&str, Option<&str>),
+    store: &Store,
+    project: &Project,
+    output: &Output,
+) -> piton::Result<()> {
+    let history = History::of(store, project)?;
+    let (from, to) = (history.find(from)?.id, to.map(|to| history.find(to)).transpose()?.map(|to| to.id));
+    let mut differing = differing_local_files(store, project, from, to)?;
+    let is_meant = |path: &[u8]| {
+        let is_within = |wanted: &Vec<u8>| matches!(path.strip_prefix(wanted.as_slice()), Some([] | [b'/', ..]));
+        paths.is_empty() || paths.iter().any(is_within)
+    };
+    differing.retain(|path| is_meant(path));
+    if !differing.is_empty() {
+        let names = differing.iter().take(IGNORED_MAX).map(|path| plain(&String::from_utf8_lossy(path)));
+        let names = names.collect::<Vec<_>>().join(", ");
+        let more = differing.len().saturating_sub(IGNORED_MAX);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        output.hint(&format!("ignored files differ, too, and are not shown: {names}{more}"));
+    }
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use clap::Args;
-use piton::{LostItem, RecoverOptions, RecoverOutcome, RecoverReport, recover};
+use piton::{LostItem, LostKind, RecoverOptions, RecoverOutcome, RecoverReport, recover};
 
 use super::paths::{check_from_here, parse_paths};
 use super::period;
@@ -22,6 +22,7 @@ Examples:
   piton recover                  what is missing since the last prompt
   piton recover --all            what any checkpoint holds and is missing now
   piton recover src/main.rs      bring it back
+  piton recover .env             an ignored file, saved with the checkpoints
   piton recover src/ --dry-run   only say what would come back
 
 Of each file it is the newest version in a checkpoint; of a file that is there,
@@ -99,7 +100,8 @@ fn as_line(item: &LostItem, width: usize, output: &Output) -> String {
     let name = item.row.map_or_else(|| format!("{:>4}", item.from.short()), |row| format!("{row:>3}."));
     let lost = item.lost.as_ref().map_or_else(|| "since the newest checkpoint".to_owned(), period::headline);
     let lost = if item.is_replaced { "there is another version now".to_owned() } else { lost };
-    let rest = format!("{}  {}", bytes(item.bytes), lost);
+    let ignored = if item.kind == LostKind::Local { "ignored, " } else { "" };
+    let rest = format!("{}  {ignored}{}", bytes(item.bytes), lost);
     let line = format!(" {}  {rest}", columns::padded(&shown(&item.path), width));
     let room = output.columns().map(|columns| columns.saturating_sub(columns::columns(&name)));
     let line = room.map_or_else(|| line.clone(), |room| columns::cut(&line, room));

@@ -6,8 +6,9 @@ use std::io::IsTerminal as _;
 use clap::Args;
 use piton::session::RecordRewind;
 use piton::{
-    Checkpoint, CheckpointId, Error, ErrorKind, Origin, OtherWork, Progress, Project, Restore, RestoreOptions,
-    RestoreOutcome, RestorePlan, RestoreReport, RestoreTo, RulesChanged, Settings, Store, TurnRecord, tell_sessions,
+    Checkpoint, CheckpointId, Error, ErrorKind, IgnoredFiles, Origin, OtherWork, Progress, Project, Restore,
+    RestoreOptions, RestoreOutcome, RestorePlan, RestoreReport, RestoreTo, RulesChanged, Settings, Store, TurnRecord,
+    tell_sessions,
 };
 
 use super::paths::{check_from_here, parse_paths};
@@ -86,12 +87,28 @@ pub(crate) struct How {
     /// Move files that no checkpoint covers (too large, ignored) aside, instead of leaving them in the way
     #[arg(long)]
     force_uncovered: bool,
+    /// Also replace ignored files by the versions that were saved with the checkpoint
+    #[arg(long, conflicts_with = "without_ignored")]
+    with_ignored: bool,
+    /// Leave ignored files that are missing
+    #[arg(long)]
+    without_ignored: bool,
     /// Take back what other sessions did since, too
     #[arg(long)]
     pub(super) across_sessions: bool,
     /// The session that asks; its own work may be taken back
     #[arg(long, value_name = "ID", hide = true)]
     pub(super) session: Option<String>,
+}
+
+impl How {
+    fn ignored(&self) -> IgnoredFiles {
+        match (self.with_ignored, self.without_ignored) {
+            (true, _) => IgnoredFiles::With,
+            (_, true) => IgnoredFiles::Without,
+            _ => IgnoredFiles::Missing,
+        }
+    }
 }
 
 pub(crate) fn run(args: &RestoreArgs, context: &Context, output: &Output) -> anyhow::Result<()> {
@@ -129,6 +146,7 @@ pub(crate) fn restore(
         .paths(&paths)
         .move_uncovered_files(how.force_uncovered)
         .across_sessions(how.across_sessions)
+        .ignored(how.ignored())
         .session(how.session.as_deref())
         .is_dry(true);
     let mut agreed = None;
@@ -267,6 +285,26 @@ fn rules_lines(rules: &RulesChanged) -> Vec<String> {
     }
 }
 
+/// Returns lines about files out of scope: those that came back, and those that differ.
+fn ignored_lines(report: &RestoreReport) -> Vec<String> {
+    let named = |paths: &[Vec<u8>]| {
+        let names: Vec<_> = paths.iter().take(NAMED_MAX).map(|path| shown(path)).collect();
+        let more = paths.len() - names.len();
+        names.join(", ") + &if more > 0 { format!(" and {more} more") } else { String::new() }
+    };
+    let (written, differing) = (&report.ignored_written, &report.ignored_differing);
+    let mut lines = Vec::new();
+    lines.extend((!written.is_empty()).then(|| format!("Ignored files among them: {}", named(written))));
+    lines.extend(
+        (!differing.is_empty())
+            .then(|| format!("Ignored files that differ stay (`--with-ignored` replaces them): {}", named(differing))),
+    );
+    lines.extend(
+        report.ignored_unsaved.as_ref().map(|why| format!("Ignored files could not be saved first: {}", plain(why))),
+    );
+    lines
+}
+
 /// Maximum number of paths named in one line.
 const NAMED_MAX: usize = 8;
 
@@ -343,6 +381,7 @@ pub(crate) fn report_text(
     let done = counts_text(counts, report.modes_changed, dirs, ["written", "removed", "changed", "made", "removed"]);
     let mut lines = vec![format!("{verb} to {target}{only}: {done}")];
     lines.extend(rules_lines(&report.rules));
+    lines.extend(ignored_lines(report));
     lines.extend(
         report.moved_aside.iter().map(|(path, to)| format!("Moved aside: {} is now {}", shown(path), shown(to))),
     );

@@ -2,12 +2,14 @@
 
 use clap::Args;
 use piton::json::{AtPaths, JsonPaths};
-use piton::{Change, Checkpoint, CheckpointKind, History, Listed, Skipped, TurnRecord, grouped};
+use piton::{
+    Change, Checkpoint, CheckpointKind, History, Listed, LocalFiles, Skipped, TurnRecord, grouped, local_files,
+};
 
 use crate::columns::counted;
 use crate::context::Context;
 use crate::options::EXIT_CODES;
-use crate::output::{ID, MINUS, Output, PLUS, local, plain};
+use crate::output::{ID, MINUS, Output, PLUS, bytes, local, plain};
 
 /// Show one checkpoint: why and when it was taken, what it holds, what it left out
 #[derive(Debug, Args)]
@@ -26,14 +28,20 @@ pub(crate) fn run(args: &Show, context: &Context, output: &Output) -> anyhow::Re
     let checkpoint = history.find(&args.checkpoint)?;
     let listed = history.listed(checkpoint)?;
     let files = history.files(checkpoint)?;
+    let local = local_files(&store, &project, checkpoint.id)?;
     output.json(&ShowJson {
         listed: &listed,
         files: files.len(),
         empty_dirs: JsonPaths::new(&checkpoint.facts.empty_dirs),
         skipped: &checkpoint.facts.skipped,
         paths: JsonPaths::new(&files),
+        local: local.as_ref(),
     });
-    output.text(&as_text(&listed, checkpoint, &files, output.is_verbose));
+    let mut text = as_text(&listed, checkpoint, &files, output.is_verbose);
+    if let Some(local) = &local {
+        text = format!("{text}\n{}", local_text(local, output.is_verbose));
+    }
+    output.text(&text);
     Ok(())
 }
 
@@ -55,6 +63,23 @@ pub(crate) struct ShowJson<'a> {
     skipped: &'a [Skipped],
     #[serde(flatten)]
     paths: JsonPaths<'a, AtPaths>,
+    /// small files out of scope that were saved with it, or null
+    local: Option<&'a LocalFiles>,
+}
+
+/// Number of files out of scope that are named without `--verbose`.
+const LOCAL_NAMED_MAX: usize = 20;
+
+/// Names the files out of scope that were saved with the checkpoint.
+fn local_text(local: &LocalFiles, is_verbose: bool) -> String {
+    let most = if is_verbose { usize::MAX } else { LOCAL_NAMED_MAX };
+    let incomplete = if local.is_incomplete { ", not all" } else { "" };
+    let mut lines = vec![format!("Saved with it, out of scope{incomplete}:")];
+    let named = local.files.iter().take(most);
+    lines.extend(named.map(|(path, size)| format!("  {} ({})", plain(&String::from_utf8_lossy(path)), bytes(*size))));
+    let more = local.files.len().saturating_sub(most);
+    lines.extend((more > 0).then(|| format!("  ... and {more} more (--verbose shows all)")));
+    lines.join("\n")
 }
 
 /// Lists the turns that began from the checkpoint, unless the headline already shows the only one.

@@ -10,7 +10,7 @@ use crate::columns::counted;
 use crate::context::Context;
 use crate::maintenance;
 use crate::options::EXIT_CODES;
-use crate::output::{FAINT, ID, Output, local, plain};
+use crate::output::{FAINT, ID, Output, bytes, local, plain};
 use crate::progress::watch;
 
 /// Take a checkpoint now
@@ -69,6 +69,7 @@ pub(crate) fn run(args: &Take, context: &Context, output: &Output) -> anyhow::Re
         output.hint(next(why));
     }
     print_left_out(&report, output);
+    tell_of_local_files(&report, output);
     if report.unprotected {
         output.warn("UNPROTECTED: the ignore rules of this project leave out all or nearly all of its files");
         output.hint("name what you want kept under `include:` in the configuration, or fix .gitignore");
@@ -127,6 +128,28 @@ fn next(why: WhySkipped) -> &'static str {
             "`piton status` shows what takes the space; `piton config set max_total_size_mb N` raises the limit"
         }
         _ => "try again",
+    }
+}
+
+/// Explains once what is saved of files out of scope.
+pub(crate) const FIRST_LOCAL_FILES: &str = "small files out of scope (ignored, excluded, `.env`) are saved with each checkpoint \
+    from now on, in the store on this machine only; `piton config set keep_ignored false` turns it off";
+
+/// Reports the files out of scope that were saved.
+fn tell_of_local_files(report: &Report, output: &Output) {
+    let Some(local) = &report.local else { return };
+    if local.files > 0 && matches!(report.outcome, Outcome::Taken(_)) {
+        output.text(&format!(
+            "{FAINT}Saved with it, out of scope: {} ({}){FAINT:#}",
+            counted(local.files, "small file"),
+            bytes(local.bytes)
+        ));
+    }
+    if let Some(problem) = local.problem() {
+        output.warn(&plain(&problem));
+    }
+    if local.is_first {
+        output.hint(FIRST_LOCAL_FILES);
     }
 }
 

@@ -16,6 +16,7 @@ use super::typed_command::{self, TypedPlace};
 use super::version;
 use crate::agents::Agent;
 use crate::agents::event::{EventKind, HookEvent, ToolChange};
+use crate::cmd::take::FIRST_LOCAL_FILES;
 use crate::columns::counted;
 use crate::context::{self, ConfigPolicy, ConfigProblem, Context};
 use crate::hints;
@@ -232,6 +233,8 @@ struct Protected {
     missed: Option<String>,
     /// Projects whose checkpoints are being completed in the background.
     unfinished: Vec<PathBuf>,
+    /// True if the store has its first files out of scope.
+    has_first_local: bool,
 }
 
 fn is_skipped(one: &Ensured, why: WhySkipped) -> bool {
@@ -270,18 +273,18 @@ impl Task {
             }
             HookAction::Prompt(_) => {
                 let killed = manager.note_killed_hooks(Context::now());
-                let Protected { missed, unfinished } = self.protect(&manager, PROMPT, &[]);
+                let Protected { missed, unfinished, has_first_local } = self.protect(&manager, PROMPT, &[]);
                 let notice =
                     answer::accepts_context(&self.event).then(|| manager.take_notice(Context::now())).flatten();
                 let context = notice.map(|notice| answer::words(&notice));
-                let message = self.message(&manager, &unfinished, killed.len());
+                let message = self.message(&manager, &unfinished, killed.len(), has_first_local);
                 let told = message.and_then(|text| answer::with_message(&self.event, &text, context.as_deref()));
                 let answer = told.or_else(|| answer::with_context(&self.event, &context?));
                 HookResult { answer, missed }
             }
             HookAction::Tool { reason, touched, .. } => {
-                let Protected { missed, unfinished } = self.protect(&manager, reason, touched);
-                let message = self.message(&manager, &unfinished, 0);
+                let Protected { missed, unfinished, has_first_local } = self.protect(&manager, reason, touched);
+                let message = self.message(&manager, &unfinished, 0, has_first_local);
                 HookResult { answer: message.and_then(|text| answer::with_message(&self.event, &text, None)), missed }
             }
         }
@@ -293,7 +296,13 @@ impl Task {
     }
 
     /// Returns the message for the user, if the agent can show one. Each fact is reported once.
-    fn message(&self, manager: &Manager, unfinished: &[PathBuf], killed: usize) -> Option<String> {
+    fn message(
+        &self,
+        manager: &Manager,
+        unfinished: &[PathBuf],
+        killed: usize,
+        has_first_local: bool,
+    ) -> Option<String> {
         answer::with_message(&self.event, "", None)?;
         let late = unfinished.iter().find(|dir| manager.is_to_be_told(dir)).map(|dir| {
             format!(
@@ -306,7 +315,8 @@ impl Task {
             let turns = counted(killed, "earlier turn");
             format!("piton: {turns} went on without a checkpoint, as the hook was stopped. `piton status` shows more.")
         });
-        let all: Vec<_> = late.into_iter().chain(killed).collect();
+        let first = has_first_local.then(|| format!("piton: {FIRST_LOCAL_FILES}."));
+        let all: Vec<_> = late.into_iter().chain(killed).chain(first).collect();
         (!all.is_empty()).then(|| all.join(" "))
     }
 
@@ -372,7 +382,7 @@ impl Task {
         if dirs.is_empty() {
             let why = "the agent works in a directory that all users share, which is never taken".to_owned();
             manager.note_declined(self.here.as_deref(), why.clone(), now);
-            return Protected { missed: Some(why), unfinished: Vec::new() };
+            return Protected { missed: Some(why), unfinished: Vec::new(), has_first_local: false };
         }
         let ensured = manager.ensure_checkpoints(&dirs, reason, now);
         if ensured.iter().any(|one| one.checkpoint().is_some())
@@ -395,13 +405,15 @@ impl Task {
         let unfinished = ensured.iter().filter(|one| one.is_unfinished || is_skipped(one, WhySkipped::BeingCompleted));
         let unfinished = unfinished.map(|one| one.dir.clone()).collect();
         let missed = manager.unprotected(&ensured).into_iter().next().map(|(_, why)| why);
+        let local = |one: &Ensured| one.report.as_ref().ok().and_then(|report| report.local.clone());
+        let has_first_local = ensured.iter().filter_map(local).any(|local| local.is_first);
         if missed.is_some() || !self.is_strict {
-            return Protected { missed, unfinished };
+            return Protected { missed, unfinished, has_first_local };
         }
         // An earlier attempt in this turn may have failed.
         let is_unprotected = ensured.iter().any(|one| one.checkpoint().is_none() && manager.is_unprotected(&one.dir));
         let missed = is_unprotected.then(|| "this turn has no checkpoint; `piton status` says why".to_owned());
-        Protected { missed, unfinished }
+        Protected { missed, unfinished, has_first_local }
     }
 
     /// Runs a rollback. `problem` is appended to its output as a warning.

@@ -27,6 +27,8 @@ mod install_shapes;
 mod install_switch;
 mod kit;
 mod late;
+mod local_faults;
+mod losses_local;
 mod manners;
 mod mark;
 mod mcp;

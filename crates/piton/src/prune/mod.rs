@@ -15,7 +15,7 @@ use crate::progress::Progress;
 use crate::settings::Settings;
 use crate::store::{
     ForgetIf, GcGoal, MakeRoomOutcome, ProjectRecord, Store, collect_garbage, forget_project, has_many_packs,
-    make_room, would_drop,
+    limit_locals, make_room, would_drop,
 };
 use crate::time::Moment;
 use crate::worktree::{ParentDirectory, Presence, presence};
@@ -179,6 +179,10 @@ fn prune_by(store: &Store, policy: &Policy, orphans: Orphans, now: Moment, progr
     let drops = plan(policy, &inventory, now.as_secs_f64(), orphans);
     let keeps_marked = orphans == Orphans::GoWhenStale;
     drop_by_rule(store, drops, keeps_marked, &inventory, &mut report, now, progress);
+    let local_bytes_max = policy.local_bytes_max.filter(|_| !progress.is_cancelled());
+    if let Some(Err(error)) = local_bytes_max.map(|max| with_room(store, || limit_locals(store, &held, max, now))) {
+        report.problems.push(error.to_string());
+    }
     let mut note = |result: Result<()>| report.problems.extend(result.err().map(|error| error.to_string()));
     let mut dropped = 0;
     // If the caller has cancelled, do not start with the slowest part.
@@ -309,6 +313,7 @@ pub fn maintain(store: &Store, settings: &Settings, now: Moment, progress: &Prog
     }
     match store.locks.try_lock_gc()? {
         Some(held) if has_many_packs(&store.objects, settings.total_bytes_max()) => {
+            limit_locals(store, &held, settings.local_bytes_max(), now)?;
             let done = collect_garbage(store, &held, GcGoal::Due, settings.total_bytes_max(), now, progress)?;
             Ok(Maintained::Tidied(done.bytes_freed))
         }

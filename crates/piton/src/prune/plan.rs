@@ -22,6 +22,8 @@ pub struct Policy {
     pub delete_orphans: bool,
     /// Size limit of the store.
     pub total_bytes_max: Option<u64>,
+    /// Size limit of local files: those of the oldest checkpoints are dropped.
+    pub local_bytes_max: Option<u64>,
 }
 
 impl Policy {
@@ -47,12 +49,22 @@ impl Policy {
     }
 }
 
+impl Policy {
+    /// Sets [`Policy::local_bytes_max`].
+    #[must_use]
+    pub fn local_bytes_max(mut self, local_bytes_max: impl Into<Option<u64>>) -> Self {
+        self.local_bytes_max = local_bytes_max.into();
+        self
+    }
+}
+
 impl From<&Settings> for Policy {
     fn from(settings: &Settings) -> Self {
         Self {
             retention_days: settings.retention_days,
             delete_orphans: settings.delete_orphans,
             total_bytes_max: settings.total_bytes_max(),
+            local_bytes_max: Some(settings.local_bytes_max()),
         }
     }
 }
@@ -248,7 +260,7 @@ mod tests {
 
     #[test]
     fn orphans_stale_projects_and_old_archives_go() {
-        let policy = Policy { retention_days: 7, delete_orphans: true, total_bytes_max: None };
+        let policy = Policy { retention_days: 7, delete_orphans: true, ..Policy::default() };
         let goes = names(policy);
         assert_eq!(goes.len(), 5, "{goes:?}");
         assert!(goes[0].starts_with("Orphan") && goes[0].contains("bbbb"), "{goes:?}");
@@ -260,15 +272,15 @@ mod tests {
 
     #[test]
     fn no_retention_means_for_ever_and_orphans_can_be_kept() {
-        let keeping = Policy { retention_days: 0, delete_orphans: false, total_bytes_max: None };
+        let keeping = Policy { retention_days: 0, delete_orphans: false, ..Policy::default() };
         assert_eq!(names(keeping), [""; 0]);
-        let orphans = names(Policy { retention_days: 0, delete_orphans: true, total_bytes_max: None });
+        let orphans = names(Policy { retention_days: 0, delete_orphans: true, ..Policy::default() });
         assert!(orphans.len() == 3 && orphans.iter().all(|line| line.starts_with("Orphan")), "{orphans:?}");
     }
 
     #[test]
     fn an_orphan_that_was_used_within_the_retention_stays_until_it_is_stale() {
-        let policy = Policy { retention_days: 7, delete_orphans: true, total_bytes_max: None };
+        let policy = Policy { retention_days: 7, delete_orphans: true, ..Policy::default() };
         let goes = names_where(policy, Orphans::GoWhenStale);
         assert_eq!(goes.len(), 3, "{goes:?}");
         assert!(goes[0].starts_with("Stale") && goes[0].contains("dddd"), "{goes:?}");
@@ -280,7 +292,7 @@ mod tests {
 
     #[test]
     fn a_project_with_a_mark_goes_only_if_the_user_prunes() {
-        let policy = Policy { retention_days: 7, delete_orphans: true, total_bytes_max: None };
+        let policy = Policy { retention_days: 7, delete_orphans: true, ..Policy::default() };
         let mut inventory = inventory();
         inventory.projects.iter_mut().for_each(|project| project.marks.push("release".to_owned()));
         let projects = |orphans| {

@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 
+use super::local::LocalVersions;
+use super::version::Version;
 use super::{LostItem, LostKind, RecoverOptions, is_meant, not_held};
 use crate::diff::pair_renames;
 use crate::error::{Error, ErrorKind, Result};
@@ -13,19 +15,7 @@ use crate::relpath;
 use crate::store::{Checkpoint, EntryMode, TreeWalk};
 use crate::sys::{Dir, Kind, Stat};
 use crate::timeline::Timeline;
-use crate::worktree::{id_of_path, missing_paths, stat_path};
-
-/// A version of a file.
-pub(super) struct Version<'a> {
-    pub(super) path: Vec<u8>,
-    pub(super) entry: (EntryMode, ObjectId),
-    /// Checkpoint that holds it.
-    pub(super) checkpoint: &'a Checkpoint,
-    /// Number of the state after which it was lost.
-    pub(super) state: usize,
-    /// True if there is another version now.
-    pub(super) is_replaced: bool,
-}
+use crate::worktree::{database_of, database_set, id_of_path, missing_paths, stat_path};
 
 /// A path and what a checkpoint has there.
 type Found = (Vec<u8>, (EntryMode, ObjectId));
@@ -44,6 +34,7 @@ pub(super) struct Versions<'a> {
     history: &'a History,
     timeline: &'a Timeline<'a>,
     walk: TreeWalk<'a>,
+    local: &'a LocalVersions,
     /// The newest first.
     views: Vec<View<'a>>,
     /// Root of the project. A placeholder if it is gone.
@@ -51,7 +42,12 @@ pub(super) struct Versions<'a> {
 }
 
 impl<'a> Versions<'a> {
-    pub(super) fn new(history: &'a History, timeline: &'a Timeline<'a>, project: &Project) -> Result<Self> {
+    pub(super) fn new(
+        history: &'a History,
+        timeline: &'a Timeline<'a>,
+        local: &'a LocalVersions,
+        project: &Project,
+    ) -> Result<Self> {
         let root = project.open_dir()?.map_or_else(Dir::missing, Ok);
         let root = root.map_err(|error| Error::io("open", project.dir(), error))?;
         let mut views = Vec::new();
@@ -64,7 +60,7 @@ impl<'a> Versions<'a> {
             }));
             views.push(View { checkpoint, paths: &[], state });
         }
-        Ok(Self { history, timeline, walk: TreeWalk::new(history.objects()), views, root })
+        Ok(Self { history, timeline, walk: TreeWalk::new(history.objects()), local, views, root })
     }
 
     /// Returns the newest version of every file that is missing, the last lost first. A file that was renamed and is
@@ -88,11 +84,71 @@ impl<'a> Versions<'a> {
             let gone = missing_paths(&self.root, lost.iter().map(|(path, _)| path.as_slice()));
             missing.extend(lost.iter().filter(|(path, _)| gone.contains(path.as_slice())).map(|(path, entry)| {
                 let View { checkpoint, state, .. } = view;
-                Version { path: path.clone(), entry: *entry, checkpoint, state, is_replaced: false }
+                let (kind, path, is_replaced) = (LostKind::File, path.clone(), false);
+                Version { kind, path, entry: *entry, checkpoint, state, is_replaced }
             }));
         }
         missing.retain(|version| version.entry.0 != EntryMode::Commit);
+        self.add_missing_local(&mut missing);
+        // Stable: what was lost at the same time stays together.
+        missing.sort_by_key(|version| std::cmp::Reverse(version.state));
         Ok(missing)
+    }
+
+    /// Adds the newest version of every local file that is missing.
+    fn add_missing_local(&self, missing: &mut Vec<Version<'a>>) {
+        let mut seen: HashSet<&[u8]> = HashSet::new();
+        let mut states = HashSet::new();
+        let known: HashSet<Vec<u8>> = missing.iter().map(|version| version.path.clone()).collect();
+        for View { checkpoint, state, .. } in self.views.iter().filter(|view| view.paths.is_empty()).copied() {
+            let files = self.local.of_checkpoint(checkpoint.id).filter(|(id, _)| states.insert(*id));
+            let Some((_, files)) = files else { continue };
+            let new: Vec<_> = files.iter().filter(|(path, _)| seen.insert(path) && !known.contains(*path)).collect();
+            let gone = missing_paths(&self.root, new.iter().map(|(path, _)| path.as_slice()));
+            missing.extend(new.iter().filter(|(path, _)| gone.contains(path.as_slice())).map(|(path, entry)| {
+                let (kind, path, is_replaced) = (LostKind::Local, (*path).clone(), false);
+                Version { kind, path, entry: **entry, checkpoint, state, is_replaced }
+            }));
+        }
+    }
+
+    /// Returns the newest version of an existing local file that differs from it.
+    fn differing_local(&self, path: &[u8]) -> Held<'a> {
+        let mut held = Held::Never;
+        let current = self.stat(path);
+        for View { checkpoint, state, .. } in self.views.iter().filter(|view| view.paths.is_empty()).copied() {
+            let Some((_, files)) = self.local.of_checkpoint(checkpoint.id) else { continue };
+            let Some(entry) = files.get(path).copied() else {
+                if files.keys().any(|file| relpath::is_within(file, path)) {
+                    held = Held::Same;
+                }
+                continue;
+            };
+            if current.is_none_or(|stat| !self.is_equal(path, &stat, entry)) {
+                let (kind, path, is_replaced) = (LostKind::Local, path.to_vec(), current.is_some());
+                return Held::Version(Version { kind, path, entry, checkpoint, state, is_replaced });
+            }
+            held = Held::Same;
+        }
+        held
+    }
+
+    /// Adds the files that belong to a database among the versions: they are of no use without each other.
+    fn complete_databases(&self, found: &mut Vec<Version<'a>>) {
+        let mut more = Vec::new();
+        for version in found.iter().filter(|version| version.kind == LostKind::Local) {
+            let database = database_of(&version.path).unwrap_or(&version.path);
+            for path in database_set(database) {
+                let is_known = found.iter().chain(&more).any(|other: &Version<'_>| other.path == path);
+                let Some(entry) = self.local.entry(version.checkpoint.id, &path).filter(|_| !is_known) else {
+                    continue;
+                };
+                let is_replaced = self.stat(&path).is_some();
+                let Version { kind, checkpoint, state, .. } = *version;
+                more.push(Version { kind, path, entry, checkpoint, state, is_replaced });
+            }
+        }
+        found.extend(more);
     }
 
     /// Returns all files of a view.
@@ -113,12 +169,13 @@ impl<'a> Versions<'a> {
             if found.iter().any(|version| relpath::is_within(&version.path, path)) {
                 continue;
             }
-            match self.differing(path)? {
-                Held::Version(version) => found.push(version),
-                Held::Same => {}
-                Held::Never => return Err(not_held(path)),
+            match (self.differing(path)?, self.differing_local(path)) {
+                (Held::Version(version), _) | (_, Held::Version(version)) => found.push(version),
+                (Held::Never, Held::Never) => return Err(not_held(path)),
+                _ => {}
             }
         }
+        self.complete_databases(&mut found);
         Ok(found)
     }
 
@@ -127,18 +184,26 @@ impl<'a> Versions<'a> {
         let is_it = |one: &&Checkpoint| one.id == id;
         let checkpoint = self.history.checkpoints().iter().find(is_it).expect("it was found in this history");
         let files = self.files(View { checkpoint, paths: &[], state: 0 })?;
-        if let Some(path) = paths.iter().find(|path| !files.iter().any(|(file, _)| relpath::is_within(file, path))) {
+        let local = self.local.of_checkpoint(id).map(|(_, files)| files.clone()).unwrap_or_default();
+        let is_held = |path: &&Vec<u8>| {
+            let mut all = files.iter().map(|(file, _)| file).chain(local.keys());
+            all.any(|file| relpath::is_within(file, path))
+        };
+        if let Some(path) = paths.iter().find(|path| !is_held(path)) {
             return Err(not_held(path));
         }
         let state = self.timeline.states.iter().position(|state| state.id == id).unwrap_or(0);
         let mut found = Vec::new();
-        for (path, entry) in files.into_iter().filter(|(path, _)| is_meant(path, paths)) {
+        let files = files.into_iter().map(|(path, entry)| (LostKind::File, path, entry));
+        let all = files.chain(local.into_iter().map(|(path, entry)| (LostKind::Local, path, entry)));
+        for (kind, path, entry) in all.filter(|(_, path, _)| is_meant(path, paths)) {
             let current = self.stat(&path);
             if current.is_none_or(|stat| !self.is_equal(&path, &stat, entry)) {
-                found.push(Version { path, entry, checkpoint, state, is_replaced: current.is_some() });
+                found.push(Version { kind, path, entry, checkpoint, state, is_replaced: current.is_some() });
             }
         }
         found.retain(|version| version.entry.0 != EntryMode::Commit);
+        self.complete_databases(&mut found);
         Ok(found)
     }
 
@@ -156,8 +221,8 @@ impl<'a> Versions<'a> {
                 Some((EntryMode::Dir, _)) => held = Held::Same,
                 Some(entry) => {
                     if current.is_none_or(|stat| !self.is_equal(path, &stat, entry)) {
-                        let (path, is_replaced) = (path.to_vec(), current.is_some());
-                        return Ok(Held::Version(Version { path, entry, checkpoint, state, is_replaced }));
+                        let (kind, path, is_replaced) = (LostKind::File, path.to_vec(), current.is_some());
+                        return Ok(Held::Version(Version { kind, path, entry, checkpoint, state, is_replaced }));
                     }
                     held = Held::Same;
                 }
@@ -186,7 +251,11 @@ impl<'a> Versions<'a> {
         for source in sources {
             let mut is_whole = true;
             for version in found {
-                is_whole = is_whole && self.walk.entry_at(source.tree, &version.path)? == Some(version.entry);
+                let entry = match version.kind {
+                    LostKind::File => self.walk.entry_at(source.tree, &version.path)?,
+                    LostKind::Local => self.local.entry(source.id, &version.path),
+                };
+                is_whole = is_whole && entry == Some(version.entry);
             }
             if is_whole {
                 return Ok(Some(source.id));
@@ -198,7 +267,7 @@ impl<'a> Versions<'a> {
     pub(super) fn item(&self, version: &Version<'_>) -> Result<LostItem> {
         let is_newest = version.state + 1 == self.timeline.states.len();
         Ok(LostItem {
-            kind: LostKind::File,
+            kind: version.kind,
             path: version.path.clone(),
             from: version.checkpoint.id,
             row: self.timeline.number(version.checkpoint.id),

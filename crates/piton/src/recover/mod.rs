@@ -1,9 +1,10 @@
 //! Recovers files that were lost: finds what checkpoints hold and the project lacks, and brings it back.
 //!
-//! Every source of lost things gives [`LostItem`]s; so far there is one, the checkpoints (`files`). Bringing files back is
+//! Every source of lost things gives [`LostItem`]s: the checkpoints (`files`), and the files out of scope that were saved
+//! with them (`local`). Bringing files back is
 //! a restore: planned first, with a safety checkpoint, continued or aborted after a crash, and undone by an undo.
 //!
-//! - U1. Only the listed paths are written. No file is removed.
+//! - U1. Only the listed paths are written. No file is removed, the log of a replaced database apart.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::hint::Hint;
@@ -12,7 +13,7 @@ use crate::id::CheckpointId;
 use crate::progress::Progress;
 use crate::project::Project;
 use crate::relpath;
-use crate::restore::{Restore, RestoreOptions, RestoreOutcome, RestoreReport, RestoreTo};
+use crate::restore::{IgnoredFiles, Restore, RestoreOptions, RestoreOutcome, RestoreReport, RestoreTo};
 use crate::settings::Settings;
 use crate::store::Store;
 use crate::time::Moment;
@@ -20,9 +21,11 @@ use crate::timeline::{Period, Timeline};
 
 mod files;
 mod json;
+mod local;
 mod publish;
+mod version;
 
-use files::{Version, Versions};
+use files::Versions;
 
 /// Options of a recovery.
 #[derive(Debug, Clone, Copy, Default)]
@@ -87,6 +90,8 @@ impl<'a> RecoverOptions<'a> {
 pub enum LostKind {
     /// A file or link in a checkpoint.
     File,
+    /// A file or link out of scope, saved with a checkpoint.
+    Local,
 }
 
 /// Something that was lost, or will be replaced by an earlier version.
@@ -175,7 +180,8 @@ pub fn recover(
 ) -> Result<RecoverReport> {
     let history = History::of(store, project)?;
     let timeline = Timeline::new(&history);
-    let mut versions = Versions::new(&history, &timeline, project)?;
+    let local = local::LocalVersions::of(store, project, history.objects())?;
+    let mut versions = Versions::new(&history, &timeline, &local, project)?;
     let found =
         if options.paths.is_empty() { versions.missing(progress)? } else { versions.of_paths(options, progress)? };
     let since = first_step(options, &history, &timeline)?;
@@ -194,13 +200,19 @@ pub fn recover(
     let paths: Vec<Vec<u8>> = found.iter().map(|version| version.path.clone()).collect();
     let made = match single {
         Some(id) => Publishing::Not(id),
-        None => Publishing::Made(publish::publish(store, project, &history, &found, settings, now, progress)?),
+        None => {
+            let publishing =
+                publish::RecoveryPublisher { store, project, history: &history, local: &local, settings, now };
+            Publishing::Made(publishing.run(&found, progress)?)
+        }
     };
+    let with_local = found.iter().any(|version| version.kind == LostKind::Local);
+    let ignored = if with_local { IgnoredFiles::With } else { IgnoredFiles::Without };
     let (target, restored_paths) = (made.target(), paths);
     drop((found, versions));
     drop(timeline);
     drop(history);
-    let restored = restore(store, project, target, &restored_paths, settings, now, progress);
+    let restored = restore(store, project, target, (&restored_paths, ignored), settings, now, progress);
     if let (Err(_), Publishing::Made(made)) = (&restored, &made) {
         // Best effort: the checkpoint of a recovery that did not happen only takes a row in the list.
         let _ = made.withdraw(store, project, now);
@@ -233,13 +245,13 @@ fn restore(
     store: &Store,
     project: &Project,
     target: CheckpointId,
-    paths: &[Vec<u8>],
+    (paths, ignored): (&[Vec<u8>], IgnoredFiles),
     settings: &Settings,
     now: Moment,
     progress: &Progress,
 ) -> Result<RestoreReport> {
     // Each path was named, or is below a path that was named, and is missing: no work of another session is lost.
-    let options = RestoreOptions { paths, across_sessions: true, ..RestoreOptions::default() };
+    let options = RestoreOptions { paths, ignored, across_sessions: true, ..RestoreOptions::default() };
     let name = target.to_string();
     let restore = Restore::prepare(store, project, RestoreTo::Named(&name), options, settings, now, progress)?;
     restore.apply_watched(progress)

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::Version;
+use super::LostKind;
+use super::local::LocalVersions;
+use super::version::Version;
 use crate::error::{Error, ErrorKind, Result};
 use crate::history::History;
 use crate::id::CheckpointId;
@@ -32,46 +34,65 @@ impl Made {
     }
 }
 
-pub(super) fn publish(
-    store: &Store,
-    project: &Project,
-    history: &History,
-    versions: &[Version<'_>],
-    settings: &Settings,
-    now: Moment,
-    progress: &Progress,
-) -> Result<Made> {
-    let request = Request { reason: format!("before {REASON}"), ..Request::default() };
-    let enabled = Settings { enabled: true, ..settings.clone() };
-    match take(store, project, &request, &enabled, now, progress)?.outcome {
-        Outcome::Taken(_) | Outcome::Unchanged(_) => {}
-        Outcome::Skipped(why) => {
-            return Err(Error::new(ErrorKind::Invalid, "recover files")
-                .because(format!("the current files could not be saved first: {}", crate::json::keyword(&why))));
+/// Input for publishing a checkpoint of a recovery.
+pub(super) struct RecoveryPublisher<'a> {
+    pub(super) store: &'a Store,
+    pub(super) project: &'a Project,
+    pub(super) history: &'a History,
+    pub(super) local: &'a LocalVersions,
+    pub(super) settings: &'a Settings,
+    pub(super) now: Moment,
+}
+
+impl RecoveryPublisher<'_> {
+    /// Publishes the current files with these versions.
+    pub(super) fn run(&self, versions: &[Version<'_>], progress: &Progress) -> Result<Made> {
+        let Self { store, project, history, settings, now, .. } = *self;
+        self.save_first(progress)?;
+        let held = store.locks.share_until(Some(progress))?;
+        let locked = store.locks.lock_project_until(&held, project.id(), Some(progress))?;
+        let objects = store.objects.open(&held)?;
+        let current = store.histories.of(&objects, project.id())?;
+        let Some(newest) = current.checkpoints.first() else {
+            return Err(Error::new(ErrorKind::NotFound, "recover files").because("the checkpoints are gone"));
+        };
+        let (local, versions): (Vec<_>, Vec<_>) = versions.iter().partition(|version| version.kind == LostKind::Local);
+        let mut changes = Vec::new();
+        for version in &versions {
+            let old = objects.entry_at(newest.tree, &version.path)?;
+            let old = old.and_then(|(mode, id)| Some(Entry { kind: kind_of(mode)?, id }));
+            let new = kind_of(version.entry.0).map(|kind| {
+                let contents = MergedContents::Stored(version.entry.1);
+                MergedEntry { kind, contents }
+            });
+            changes.push(PathChange { path: version.path.clone(), old, new, renamed_from: None });
+        }
+        let sources = sources(&versions, history.checkpoints().first().unwrap_or(newest));
+        let (start, origin) = (&sources, Origin::default());
+        let publish = Publish { store, project, locked: &locked, objects: &objects, newest, start, origin, now };
+        let target = publish.run(&changes, &HashMap::new(), REASON, settings)?;
+        let made = Made { target, parent: newest.id };
+        if !local.is_empty() {
+            let saved = self.local.publish(store, project, &locked, &objects, (newest.id, target), &local, now);
+            if let Err(error) = saved {
+                drop((locked, held));
+                let _ = made.withdraw(store, project, now);
+                return Err(error);
+            }
+        }
+        Ok(made)
+    }
+
+    /// Takes a checkpoint of the current files.
+    fn save_first(&self, progress: &Progress) -> Result<()> {
+        let request = Request { reason: format!("before {REASON}"), ..Request::default() };
+        let enabled = Settings { enabled: true, ..self.settings.clone() };
+        match take(self.store, self.project, &request, &enabled, self.now, progress)?.outcome {
+            Outcome::Taken(_) | Outcome::Unchanged(_) => Ok(()),
+            Outcome::Skipped(why) => Err(Error::new(ErrorKind::Invalid, "recover files")
+                .because(format!("the current files could not be saved first: {}", crate::json::keyword(&why)))),
         }
     }
-    let held = store.locks.share_until(Some(progress))?;
-    let locked = store.locks.lock_project_until(&held, project.id(), Some(progress))?;
-    let objects = store.objects.open(&held)?;
-    let current = store.histories.of(&objects, project.id())?;
-    let Some(newest) = current.checkpoints.first() else {
-        return Err(Error::new(ErrorKind::NotFound, "recover files").because("the checkpoints are gone"));
-    };
-    let mut changes = Vec::new();
-    for version in versions {
-        let old = objects.entry_at(newest.tree, &version.path)?;
-        let old = old.and_then(|(mode, id)| Some(Entry { kind: kind_of(mode)?, id }));
-        let new = kind_of(version.entry.0).map(|kind| {
-            let contents = MergedContents::Stored(version.entry.1);
-            MergedEntry { kind, contents }
-        });
-        changes.push(PathChange { path: version.path.clone(), old, new, renamed_from: None });
-    }
-    let sources = sources(versions, history.checkpoints().first().unwrap_or(newest));
-    let (start, origin) = (&sources, Origin::default());
-    let publish = Publish { store, project, locked: &locked, objects: &objects, newest, start, origin, now };
-    let target = publish.run(&changes, &HashMap::new(), REASON, settings)?;
-    Ok(Made { target, parent: newest.id })
 }
 
 fn kind_of(mode: EntryMode) -> Option<EntryKind> {
@@ -84,7 +105,7 @@ fn kind_of(mode: EntryMode) -> Option<EntryKind> {
 }
 
 /// Returns a checkpoint with the permission bits of every version, and of the directories around it.
-fn sources(versions: &[Version<'_>], like: &Checkpoint) -> Checkpoint {
+fn sources(versions: &[&Version<'_>], like: &Checkpoint) -> Checkpoint {
     let mut modes: BTreeMap<Vec<u8>, u16> = BTreeMap::new();
     for version in versions {
         let wanted = FileModes::new(&version.checkpoint.facts);

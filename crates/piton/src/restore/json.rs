@@ -15,6 +15,8 @@ crate::path_keys! {
     AtDropDirs = "drop_dirs", "drop_dirs_bytes", "directories that will be removed if nothing is left in them";
     AtMadeDirs = "made_dirs", "made_dirs_bytes", "directories that were made";
     AtRemovedDirs = "removed_dirs", "removed_dirs_bytes", "directories that were removed";
+    AtIgnoredWritten = "ignored_written", "ignored_written_bytes", "of the written files, those out of scope";
+    AtIgnoredDiffering = "ignored_differing", "ignored_differing_bytes", "files out of scope that differ and were left as they are";
     pub(crate) AtWrittenPaths = "written_paths", "written_paths_bytes", "files that were written";
     pub(crate) AtRemovedPaths = "removed_paths", "removed_paths_bytes", "files that were removed";
 }
@@ -53,6 +55,10 @@ struct RestoreReportJson<'a> {
     written_paths: JsonPaths<'a, AtWrittenPaths>,
     #[serde(flatten)]
     removed_paths: JsonPaths<'a, AtRemovedPaths>,
+    #[serde(flatten)]
+    ignored_written: JsonPaths<'a, AtIgnoredWritten>,
+    #[serde(flatten)]
+    ignored_differing: JsonPaths<'a, AtIgnoredDiffering>,
 }
 
 impl<'a> From<&'a RestoreReport> for RestoreReportJson<'a> {
@@ -73,6 +79,8 @@ impl<'a> From<&'a RestoreReport> for RestoreReportJson<'a> {
             can_undo: report.can_undo,
             written_paths: JsonPaths::new(&report.written),
             removed_paths: JsonPaths::new(&report.removed),
+            ignored_written: JsonPaths::new(&report.ignored_written),
+            ignored_differing: JsonPaths::new(&report.ignored_differing),
         }
     }
 }

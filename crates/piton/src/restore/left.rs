@@ -22,6 +22,8 @@ pub enum WhyLeft {
     Changed,
     /// Something else is in its place that must not be touched.
     InTheWay,
+    /// It is out of scope, and replaced only if the user asks for it ([`IgnoredFiles::With`](super::IgnoredFiles)).
+    Ignored,
     /// The checkpoint holds another repository's commit here, not files.
     NoContents,
     /// The checkpoint left it out, so it may have existed then.
@@ -44,6 +46,7 @@ impl WhyLeft {
             Self::OutOfScope(why) => why.word(),
             Self::Changed => "changed",
             Self::InTheWay => "in_the_way",
+            Self::Ignored => "needs_with_ignored",
             Self::NoContents => "no_contents",
             Self::LeftOutThen(_) => "left_out_then",
             Self::Purged => "purged",
@@ -58,6 +61,7 @@ impl std::fmt::Display for WhyLeft {
             Self::OutOfScope(why) => write!(f, "{why}, so its present contents are in no checkpoint"),
             Self::Changed => f.write_str("it changed meanwhile"),
             Self::InTheWay => f.write_str("something else stands in its place"),
+            Self::Ignored => f.write_str("it is out of scope, and not the version that was saved"),
             Self::NoContents => f.write_str("the checkpoint holds no contents for it"),
             Self::LeftOutThen(why) => write!(f, "it was there, and the checkpoint left it out ({why})"),
             Self::Purged => f.write_str("it was there, and a purge took it out of the checkpoint"),

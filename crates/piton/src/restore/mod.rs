@@ -1,7 +1,7 @@
 //! Restores files to a checkpoint.
 //!
-//! - R1. No byte is overwritten or removed that is not in the safety checkpoint. Ignored, oversized and special files
-//!   are therefore never touched.
+//! - R1. No byte is overwritten or removed that is not in the safety checkpoint or its local files. Oversized and special
+//!   files are therefore never touched, and ignored ones only if they were saved.
 //! - R2. The safety checkpoint is taken from the same scan that the plan was made from. Files that changed after that
 //!   scan are left alone and reported.
 //! - R3. Everything that will be written was read from the store and verified before anything is touched.
@@ -29,8 +29,10 @@ use crate::worktree::dir_identity;
 mod apply;
 mod json;
 mod left;
+mod local;
 mod made;
 mod moves;
+mod options;
 mod others;
 mod outside;
 mod plan;
@@ -40,6 +42,9 @@ mod rules;
 
 pub(crate) use json::{AtRemovedPaths, AtWrittenPaths};
 pub use left::{Left, WhyLeft};
+pub use local::IgnoredFiles;
+use local::{LocalPlanned, LocalPlanning, ignored_by};
+pub use options::RestoreOptions;
 pub use others::OtherWork;
 use others::Others;
 pub use plan::RestorePlan;
@@ -62,59 +67,6 @@ pub enum RestoreTo<'a> {
     Continue,
     /// The state before an interrupted restore.
     Abort,
-}
-
-/// Options of a restore.
-#[derive(Debug, Clone, Copy, Default)]
-#[non_exhaustive]
-pub struct RestoreOptions<'a> {
-    /// Restore only these paths, relative to the project. Empty for all.
-    pub paths: &'a [Vec<u8>],
-    /// Move files that no checkpoint covers aside, instead of leaving them in the way.
-    pub move_uncovered_files: bool,
-    /// Also undo the work that other sessions have done since.
-    pub across_sessions: bool,
-    /// The session that asks, if there is one. Its own work may be undone.
-    pub session: Option<&'a str>,
-    /// Only make the plan. Writes nothing to the store and takes no lock that others would wait for.
-    pub is_dry: bool,
-}
-
-impl<'a> RestoreOptions<'a> {
-    /// Sets [`RestoreOptions::paths`].
-    #[must_use]
-    pub fn paths(mut self, paths: &'a [Vec<u8>]) -> Self {
-        self.paths = paths;
-        self
-    }
-
-    /// Sets [`RestoreOptions::move_uncovered_files`].
-    #[must_use]
-    pub fn move_uncovered_files(mut self, move_uncovered_files: bool) -> Self {
-        self.move_uncovered_files = move_uncovered_files;
-        self
-    }
-
-    /// Sets [`RestoreOptions::across_sessions`].
-    #[must_use]
-    pub fn across_sessions(mut self, across_sessions: bool) -> Self {
-        self.across_sessions = across_sessions;
-        self
-    }
-
-    /// Sets [`RestoreOptions::session`].
-    #[must_use]
-    pub fn session(mut self, session: impl Into<Option<&'a str>>) -> Self {
-        self.session = session.into();
-        self
-    }
-
-    /// Sets [`RestoreOptions::is_dry`].
-    #[must_use]
-    pub fn is_dry(mut self, is_dry: bool) -> Self {
-        self.is_dry = is_dry;
-        self
-    }
 }
 
 /// A planned restore that has not begun. Unless it is a dry run, it holds the lock of the project: no other piton
@@ -165,6 +117,8 @@ pub struct Restore<'a> {
     safety: Option<Checkpoint>,
     settings: Settings,
     survey: Survey,
+    ignored: IgnoredFiles,
+    local: LocalPlanned,
     newest: Option<Checkpoint>,
     record: ProjectRecord,
     new_objects: Option<NewObjects>,
@@ -219,6 +173,12 @@ pub struct RestoreReport {
     pub can_undo: bool,
     /// Files that were written.
     pub written: Vec<Vec<u8>>,
+    /// Of those, files out of scope.
+    pub ignored_written: Vec<Vec<u8>>,
+    /// Files out of scope that differ from the checkpoint and were left as they are.
+    pub ignored_differing: Vec<Vec<u8>>,
+    /// Error, if the files out of scope could not be saved first.
+    pub ignored_unsaved: Option<String>,
     /// Files that were removed.
     pub removed: Vec<Vec<u8>>,
     /// Number of files and directories whose permission bits were changed.
@@ -265,8 +225,9 @@ impl<'a> Restore<'a> {
         let new_objects = store.objects.new_objects(&objects, options.is_dry);
         let (root, is_missing) = open_root(project, &record)?;
         let ground = SurveyInput::new(store, &objects, project, &record, newest.as_ref(), settings, progress);
-        let stamp = options.move_uncovered_files.then(|| now.stamp());
-        let made = MadeFiles::after(&target, &root);
+        let (stamp, made) = (options.move_uncovered_files.then(|| now.stamp()), MadeFiles::after(&target, &root));
+        let ignored = ignored_by(to, options.ignored, &target, intent.as_ref());
+        let local = LocalPlanning::new(&ground, &target, ignored, options.is_dry, now);
         let planning = Planning {
             ground: &ground,
             new_objects: &new_objects,
@@ -278,8 +239,9 @@ impl<'a> Restore<'a> {
             made: &made,
             // The other verbs use the paths of an earlier restore, which has checked them.
             checks_paths: verb == Some(RestoreVerb::Restore),
+            local: Some(local),
         };
-        let Planned { plan, survey, rules } = planning.run()?;
+        let Planned { plan, survey, rules, local } = planning.run()?;
         // An interrupted restore has been agreed to.
         let others = if verb.is_none() {
             Vec::new()
@@ -305,6 +267,8 @@ impl<'a> Restore<'a> {
             safety,
             settings: settings.clone(),
             survey,
+            ignored,
+            local,
             newest,
             record,
             new_objects: Some(new_objects),
@@ -381,6 +345,7 @@ impl<'a> Restore<'a> {
             safety: self.safety.as_ref(),
             made: &MadeFiles::after(&self.target, &self.root),
             checks_paths: self.verb == Some(RestoreVerb::Restore),
+            local: None,
         };
         Ok(planning.run()?.survey)
     }
@@ -389,7 +354,9 @@ impl<'a> Restore<'a> {
     fn try_to_save(&mut self, locked: &ProjectLock) -> Result<Option<(CheckpointId, Option<Vec<u8>>)>> {
         let asides = self.plan.asides.iter().chain(&self.plan.backs).cloned().collect();
         let (paths, outside) = (self.paths.clone(), self.plan.outside.clone());
-        let restoring = self.verb.map(|verb| Restoring { verb, target: self.target.id, paths, asides, outside });
+        let with_ignored = self.ignored == IgnoredFiles::With;
+        let target = self.target.id;
+        let restoring = self.verb.map(|verb| Restoring { verb, target, paths, asides, outside, with_ignored });
         let request = Request {
             is_late: false,
             reason: reason(self.verb, &self.target),
@@ -409,6 +376,8 @@ impl<'a> Restore<'a> {
             session_record: session_record.clone(),
             objects: &self.objects,
             keep_max: self.settings.max_snapshots,
+            settings: &self.settings,
+            is_forced: self.local.survey.as_ref().is_some_and(|local| !local.is_unchanged()),
             // No checkpoint may be dropped while a restore is about to need it. The next take enforces the limit.
             bytes_max: None,
             collecting: None,
@@ -431,6 +400,9 @@ impl<'a> Restore<'a> {
             Outcome::Unchanged(id) => (id, self.newest.as_ref().and_then(|newest| newest.facts.record.clone())),
             Outcome::Skipped(_) => return Err(unsafe_to_restore("the files as they are could not be saved first")),
         };
+        if let Some(local) = self.local.survey.take() {
+            self.local.failed = keep.save_local(saved.0, local, self.project, &mut record).failed;
+        }
         record.touch(self.project.dir(), dir_identity(self.project.dir()), self.now);
         if record.set_progress(None, None) {
             // A failure is ignored: what is left only takes space, and the next take removes it.
@@ -439,6 +411,16 @@ impl<'a> Restore<'a> {
         // The record can be rebuilt.
         let _ = self.store.records.save(locked, self.project.id(), &record);
         Ok(Some(saved))
+    }
+
+    /// Leaves the files out of scope that were to be replaced as they are, if they could not be saved. (R1)
+    fn leave_unsaved_local_files(&mut self) {
+        let Some(failed) = &self.local.failed else { return };
+        let why = || WhyLeft::Failed(failed.clone());
+        let is_local = |path: &Vec<u8>| self.local.written.contains(path);
+        let replaced = self.plan.writes.extract_if(.., |write| write.over.is_some() && is_local(&write.path));
+        let left: Vec<_> = replaced.map(|write| Left { path: write.path, why: why() }).collect();
+        self.plan.left.extend(left);
     }
 
     /// Carries out the plan. Fails if that would undo another session's work without agreement.
@@ -460,18 +442,22 @@ impl<'a> Restore<'a> {
             return Ok(RestoreReport {
                 paths: self.paths,
                 rules,
+                ignored_differing: self.local.differing,
                 ..report(outcome, self.target, None, self.plan.left)
             });
         }
         let contents = apply::read_all(&self.plan, &self.objects, progress)?;
         apply::check_saved(&self.plan, &self.objects, progress)?;
         let (saved, saved_record) = self.save_first(&locked)?;
+        self.leave_unsaved_local_files();
         // To continue or abort keeps the safety checkpoint of the first attempt: undo goes back to that one.
         let safety = self.intent.as_ref().map_or(saved, |intent| intent.safety);
         let before = if self.is_abort { Some(saved).filter(|saved| *saved != safety) } else { Some(safety) };
         let token = random_token();
         let (mut tokens, rest) = self.intent.take().map(|intent| (intent.tokens, intent.rest)).unwrap_or_default();
         tokens.push(token.clone());
+        let mut rest = rest;
+        rest.insert(IgnoredFiles::KEY.to_owned(), self.ignored.word().into());
         let intent = Intent { target: self.target.id, safety, paths: self.paths, tokens, rest };
         self.store.intents.note(&locked, self.project.id(), &intent)?;
         if self.is_missing {
@@ -480,6 +466,7 @@ impl<'a> Restore<'a> {
                 let _ = self.store.intents.clear(&locked, self.project.id());
             })?;
         }
+        let LocalPlanned { written: local_written, differing, failed, .. } = self.local;
         let mut done = apply::apply(self.plan, &contents, &self.objects, &self.root, &token, progress);
         // Done before the intent is removed: a restore that is interrupted here does it when it is continued.
         let is_whole = done.left.is_empty() && intent.paths.is_empty();
@@ -492,7 +479,11 @@ impl<'a> Restore<'a> {
         // The report has to be returned whether or not the intent could be removed.
         done.left.extend(ended.err().map(|why| Left { path: Vec::new(), why: WhyLeft::Failed(why) }));
         let outcome = if done.left.is_empty() { RestoreOutcome::Restored } else { RestoreOutcome::Partly };
+        let is_written = |path: &Vec<u8>| done.written.binary_search(path).is_ok();
         Ok(RestoreReport {
+            ignored_written: local_written.into_iter().filter(is_written).collect(),
+            ignored_differing: differing,
+            ignored_unsaved: failed,
             written: done.written,
             removed: done.removed,
             modes_changed: done.modes_changed,
@@ -543,6 +534,9 @@ fn report(outcome: RestoreOutcome, target: Checkpoint, safety: Option<Checkpoint
         safety,
         can_undo: safety.is_some(),
         written: Vec::new(),
+        ignored_written: Vec::new(),
+        ignored_differing: Vec::new(),
+        ignored_unsaved: None,
         removed: Vec::new(),
         modes_changed: 0,
         made_dirs: Vec::new(),

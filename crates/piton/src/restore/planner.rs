@@ -30,6 +30,8 @@ pub(crate) struct Planner<'a> {
     pub(crate) safety: Option<&'a Checkpoint>,
     /// Paths that the restore after the target created out of scope.
     pub(super) made: Option<&'a MadeFiles>,
+    /// Tree of the local files of the target.
+    pub(super) local: Option<ObjectId>,
     /// The ignore rules after this restore, if it changes them.
     pub(super) rules_after: Option<&'a RulesAfter<'a>>,
 }
@@ -87,8 +89,8 @@ impl<'a> Planner<'a> {
         root: &'a Dir,
         paths: &'a [Vec<u8>],
     ) -> Self {
-        let (moves_aside, safety, made, rules_after) = (None, None, None, None);
-        Self { survey, target, objects, root, paths, moves_aside, safety, made, rules_after }
+        let (moves_aside, safety, made, local, rules_after) = (None, None, None, None, None);
+        Self { survey, target, objects, root, paths, moves_aside, safety, made, local, rules_after }
     }
 
     pub(crate) fn plan(&self) -> Result<RestorePlan> {

@@ -101,7 +101,8 @@ impl Planner<'_> {
         let target = &self.target.facts;
         let is_known_dir =
             |dir: &[u8]| target.empty_dirs.iter().any(|empty| relpath::is_within(empty, dir)) || dir.is_empty();
-        if self.objects.entry_at(self.target.tree, path)?.is_some() || is_known_dir(path) {
+        let is_local = self.local.map(|tree| self.objects.entry_at(tree, path)).transpose()?.flatten().is_some();
+        if self.objects.entry_at(self.target.tree, path)?.is_some() || is_known_dir(path) || is_local {
             return Ok(PathState::Held);
         }
         let (parent, name) = relpath::split(path);

@@ -4,6 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::left::{Left, WhyLeft};
+use super::local::{LocalPlanned, LocalPlanning};
 use super::made::MadeFiles;
 use super::plan::RestorePlan;
 use super::planner::Planner;
@@ -31,6 +32,8 @@ pub(super) struct Planning<'a> {
     pub(super) safety: Option<&'a Checkpoint>,
     pub(super) made: &'a MadeFiles,
     pub(super) checks_paths: bool,
+    /// Local files. `None` if only the survey is wanted.
+    pub(super) local: Option<LocalPlanning<'a>>,
 }
 
 /// A plan, and the survey that it was made from.
@@ -38,6 +41,7 @@ pub(super) struct Planned {
     pub(super) plan: RestorePlan,
     pub(super) survey: Survey,
     pub(super) rules: RulesChanged,
+    pub(super) local: LocalPlanned,
 }
 
 impl Planning<'_> {
@@ -87,15 +91,21 @@ impl Planning<'_> {
         let mut rescoped: Vec<_> = rescoped.collect();
         rescoped.sort();
         let mut plan = self.plan(&all, Some(&rules_after))?;
-        self.planner(&all, Some(&rules_after)).find_outside(&mut plan);
-        self.name_changed(&all, &mut plan);
-        Ok(Planned { plan, survey: all, rules: RulesChanged { files, rescoped, is_cut_short: false } })
+        let local = self.finish(&self.planner(&all, Some(&rules_after)), &mut plan)?;
+        Ok(Planned { plan, survey: all, rules: RulesChanged { files, rescoped, is_cut_short: false }, local })
     }
 
     fn planned(&self, mut plan: RestorePlan, survey: Survey, rules: RulesChanged) -> Result<Planned> {
-        self.planner(&survey, None).find_outside(&mut plan);
-        self.name_changed(&survey, &mut plan);
-        Ok(Planned { plan, survey, rules })
+        let local = self.finish(&self.planner(&survey, None), &mut plan)?;
+        Ok(Planned { plan, survey, rules, local })
+    }
+
+    /// Adds local files to a plan, and what follows from all of it.
+    fn finish(&self, planner: &Planner<'_>, plan: &mut RestorePlan) -> Result<LocalPlanned> {
+        let local = self.local.as_ref().map(|local| local.plan(planner, plan)).transpose()?;
+        planner.find_outside(plan);
+        self.name_changed(planner.survey, plan);
+        Ok(local.unwrap_or_default())
     }
 
     fn plan(&self, survey: &Survey, rules_after: Option<&RulesAfter<'_>>) -> Result<RestorePlan> {
@@ -117,6 +127,7 @@ impl Planning<'_> {
             moves_aside: self.moves_aside,
             safety: self.safety,
             made: Some(self.made),
+            local: self.local.as_ref().and_then(|local| Some(local.state.as_ref()?.tree)),
             rules_after,
         }
     }

@@ -57,6 +57,16 @@ impl Settings {
         (self.max_total_size_mb > 0).then(|| self.max_total_size_mb.saturating_mul(MIB))
     }
 
+    /// Returns the size limit of one local file in bytes; 0 if none is to be saved.
+    pub(crate) fn local_file_bytes_max(&self) -> u64 {
+        self.keep_file_size_mb.saturating_mul(MIB)
+    }
+
+    /// Returns the size limit of all local files in bytes; 0 if none are to be saved.
+    pub fn local_bytes_max(&self) -> u64 {
+        self.keep_total_size_mb.saturating_mul(MIB)
+    }
+
     /// Returns the limit of the number of files, or `None` for no limit.
     pub(crate) fn files_max(&self) -> Option<u64> {
         (self.max_files > 0).then_some(self.max_files)

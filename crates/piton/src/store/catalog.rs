@@ -7,6 +7,7 @@ use super::boundary::Boundary;
 use super::integrity::IntegrityChecker;
 use super::intents::Intents;
 use super::layout::Layout;
+use super::locals::split_off_locals;
 use super::object_db::ObjectDb;
 use super::pins::split_off;
 use super::projects::Records;
@@ -102,6 +103,7 @@ impl Catalog {
         let mut roots = ReachRoots { ends: self.boundary.ends()?, ..ReachRoots::default() };
         let mut refs = self.refs.all()?;
         roots.pins = split_off(&mut refs);
+        roots.locals = split_off_locals(&mut refs);
         for (name, id) in refs {
             match Layout::project_in_ref(&name) {
                 Some(project) => drop(roots.projects.insert(project, id)),

@@ -275,6 +275,7 @@ mod tests {
                 paths: vec![b"a b".to_vec(), Vec::new()],
                 asides: vec![(b"x y".to_vec(), b"z".to_vec())],
                 outside: vec![(b"gen/ a".to_vec(), Some(ObjectId::from_bytes([4; 20]))), (b"gen".to_vec(), None)],
+                with_ignored: true,
             }),
             files: Some(3),
             usual: UsualModes { file: 0o600, executable: 0o700, dir: 0o700 },

@@ -117,6 +117,8 @@ pub struct Restoring {
     /// Files that the restore made out of scope, where no later scan finds them: files and links with the id of their
     /// contents, directories without.
     pub outside: Vec<(Vec<u8>, Option<ObjectId>)>,
+    /// True if existing files out of scope were replaced.
+    pub with_ignored: bool,
 }
 
 /// Commands that restore.
@@ -189,11 +191,14 @@ impl Facts {
                 line(format_args!("{key} {}", escape(value.as_bytes())));
             }
         }
-        if let Some(Restoring { verb, target, paths, asides, outside }) = &self.restoring {
+        if let Some(Restoring { verb, target, paths, asides, outside, with_ignored }) = &self.restoring {
             line(format_args!("restoring {} {target}", verb.word()));
             paths.iter().for_each(|path| line(format_args!("restoring-path ./{}", escape(path))));
             for (path, name) in asides {
                 line(format_args!("restoring-aside ./{} {}", escape(path), escape(name)));
+            }
+            if *with_ignored {
+                line(format_args!("restoring-ignored with"));
             }
             for (path, id) in outside {
                 let made = id.map_or_else(|| "dir".to_owned(), |id| id.to_string());
@@ -235,8 +240,8 @@ impl Facts {
             "restoring" => {
                 let (verb, target) = value.split_once(' ')?;
                 let (verb, target) = (RestoreVerb::parse(verb)?, ObjectId::from_hex(target.as_bytes())?);
-                let (paths, asides, outside) = Default::default();
-                self.restoring = Some(Restoring { verb, target, paths, asides, outside });
+                let (paths, asides, outside, with_ignored) = Default::default();
+                self.restoring = Some(Restoring { verb, target, paths, asides, outside, with_ignored });
             }
             "restoring-aside" => {
                 let (path, name) = value.strip_prefix("./")?.split_once(' ')?;
@@ -248,6 +253,7 @@ impl Facts {
                 let id = if made == "dir" { None } else { Some(ObjectId::from_hex(made.as_bytes())?) };
                 self.restoring.as_mut()?.outside.push((unescape(path.as_bytes())?, id));
             }
+            "restoring-ignored" => self.restoring.as_mut()?.with_ignored = value == "with",
             "restoring-path" => {
                 let path = unescape(value.strip_prefix("./")?.as_bytes())?;
                 self.restoring.as_mut()?.paths.push(path);

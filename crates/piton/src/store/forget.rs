@@ -44,11 +44,13 @@ pub(crate) fn forget_project(
         record.unset_finished_take();
         store.records.save(&locked, id, &record)?;
     }
+    store.locals.remove_all(&locked, id, now)?;
     store.pins.remove_all(&locked, id, now)?;
     store.refs.delete_ref(&locked, id, now)?;
     store.unfinished.drop_all(&locked, id, now)?;
     let layout = &store.layout;
-    for path in [layout.index(id), layout.lineage(id), layout.lineage_0_1(id), layout.intent(id), layout.record(id)] {
+    let caches = [layout.index(id), layout.local_index(id), layout.lineage(id), layout.lineage_0_1(id)];
+    for path in caches.into_iter().chain([layout.intent(id), layout.record(id)]) {
         fsx::remove_file(&path)?;
     }
     store.ledger.remove(id)?;

@@ -25,6 +25,8 @@ pub(crate) enum IndexKind {
     Newest,
     /// Index that belongs to the progress of an unfinished checkpoint.
     Unfinished,
+    /// Index of the local files of the newest checkpoint.
+    Local,
 }
 
 /// The index files.
@@ -65,8 +67,9 @@ impl Indexes {
         bytes_of(&self.path(project, IndexKind::Newest))
     }
 
-    /// Removes the index of a project: the next take reads all files.
+    /// Removes the indexes of a project: the next take reads all files.
     pub(crate) fn forget(&self, _held: &ProjectLock, project: &ProjectId) -> Result<()> {
+        fsx::remove_file(&self.path(project, IndexKind::Local))?;
         fsx::remove_file(&self.path(project, IndexKind::Newest))
     }
 
@@ -74,6 +77,7 @@ impl Indexes {
         match kind {
             IndexKind::Newest => self.layout.index(project),
             IndexKind::Unfinished => self.layout.unfinished_index(project),
+            IndexKind::Local => self.layout.local_index(project),
         }
     }
 }

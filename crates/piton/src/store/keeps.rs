@@ -40,6 +40,12 @@ impl PublishedPacks {
         }
         Ok(())
     }
+
+    /// Adds other packs to these.
+    pub(super) fn merge(&mut self, mut other: Self) {
+        self.names.append(&mut other.names);
+        self.keeps.append(&mut other.keeps);
+    }
 }
 
 impl Drop for PublishedPacks {

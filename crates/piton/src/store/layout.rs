@@ -29,6 +29,8 @@ pub(super) const LEGACY_WORKDIR: &str = "HERMES_WORKDIR";
 pub(super) const PROJECT_REFS: &str = "refs/hermes/";
 /// Prefix of the refs of pins.
 pub(super) const PIN_REFS: &str = "refs/piton/";
+/// Prefix of the refs of local files.
+pub(super) const LOCAL_REFS: &str = "refs/local/";
 /// File name of the journal, in a base or in a directory that replaces one. Rotated journals have this name with a
 /// suffix.
 pub(super) const JOURNAL: &str = "piton.log";
@@ -186,6 +188,11 @@ impl Layout {
 
     pub(super) fn index(&self, project: &ProjectId) -> PathBuf {
         self.indexes().join(project.as_str())
+    }
+
+    /// Index of the local files of a project.
+    pub(super) fn local_index(&self, project: &ProjectId) -> PathBuf {
+        self.indexes().join(format!("{}.local", project.as_str()))
     }
 
     pub(super) fn projects(&self) -> PathBuf {

@@ -45,7 +45,11 @@ pub(super) struct Marks {
     ranks: Vec<ReachRank>,
     /// Index of the pack whose copy of the object is kept, in the list of a collection. Empty as long as none is known.
     homes: Vec<u32>,
+    /// By slot: true for an object that was marked for local files. Empty as long as none is.
+    locals: Vec<bool>,
     count: u32,
+    /// True while objects are marked for local files.
+    pub(super) marks_local: bool,
 }
 
 impl Marks {
@@ -64,8 +68,8 @@ impl Marks {
             first[usize::from(byte) + 1] = narrow(begin);
         }
         let (kinds, names, orders) = (vec![UNMARKED; ids.len()], vec![0; ids.len()], vec![0; ids.len()]);
-        let (others, ranks, homes) = (HashMap::new(), Vec::new(), Vec::new());
-        Self { ids, first, others, kinds, names, orders, ranks, homes, count: 0 }
+        let (others, ranks, homes, locals) = (HashMap::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { ids, first, others, kinds, names, orders, ranks, homes, locals, count: 0, marks_local: false }
     }
 
     /// Returns the slot of an object, marked or not; `None` if it has no slot.
@@ -115,6 +119,10 @@ impl Marks {
             self.ranks.resize(self.kinds.len(), NEVER);
             self.ranks[slot] = rank;
         }
+        if self.marks_local {
+            self.locals.resize(self.kinds.len(), false);
+            self.locals[slot] = true;
+        }
         self.count += 1;
     }
 
@@ -132,6 +140,11 @@ impl Marks {
 
     pub(super) fn rank(&self, slot: Slot) -> ReachRank {
         self.ranks.get(slot.index()).copied().unwrap_or(NEVER)
+    }
+
+    /// Returns true if only local files need the object.
+    pub(super) fn is_local(&self, slot: Slot) -> bool {
+        self.locals.get(slot.index()).copied().unwrap_or(false)
     }
 
     pub(super) fn home(&self, slot: Slot) -> u32 {
@@ -161,6 +174,7 @@ impl Marks {
         self.kinds.fill(UNMARKED);
         self.ranks.clear();
         self.homes.clear();
+        self.locals.clear();
         self.count = 0;
     }
 }

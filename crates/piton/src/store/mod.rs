@@ -21,6 +21,7 @@ use self::histories::Histories;
 use self::indexes::Indexes;
 use self::intents::Intents;
 use self::ledger::Ledger;
+use self::locals::Locals;
 use self::lock::Locks;
 use self::object_db::ObjectDb;
 use self::pins::Pins;
@@ -59,6 +60,7 @@ mod keeps;
 mod layout;
 mod ledger;
 mod lineage;
+mod locals;
 mod lock;
 mod loose;
 mod marks;
@@ -81,6 +83,7 @@ mod rewrite;
 mod running_hooks;
 mod salvage;
 mod size;
+mod stale_locals;
 mod stream;
 mod sweep;
 mod tree;
@@ -104,12 +107,13 @@ pub use intents::Intent;
 pub(crate) use layout::{Layout, journal as journal_path};
 pub(crate) use ledger::stored_prompt;
 pub use ledger::{RewindMark, StepRecord, TurnRecord};
+pub(crate) use locals::{LocalRef, LocalState, build_tree};
 pub(crate) use lock::{GcLock, ProjectLock, StoreLock};
 pub use object_copies::ReadData;
 pub(crate) use objects::{NewObjects, Objects, SharedObjects, Writer};
 pub(crate) use pins::{Cut, Pin, PinName, PinTime, check_mark};
 pub(crate) use projects::ProjectRecord;
-pub(crate) use quota::{MakeRoomOutcome, make_room, would_drop};
+pub(crate) use quota::{MakeRoomOutcome, limit_locals, make_room, would_drop};
 pub(crate) use refs::moved_meanwhile;
 pub(crate) use repair::RepairRun;
 pub use repair::{Loss, RepairStep};
@@ -155,6 +159,7 @@ pub struct Store {
     pub(crate) refs: Refs,
     pub(crate) boundary: Boundary,
     pub(crate) pins: Pins,
+    pub(crate) locals: Locals,
     pub(crate) catalog: Catalog,
     pub(crate) histories: Histories,
     pub(crate) records: Records,
@@ -227,6 +232,7 @@ impl Store {
         let boundary = Boundary { layout: at(), locks: locks.clone() };
         let (records, intents, ledger) = (Records { layout: at() }, Intents { layout: at() }, Ledger { layout: at() });
         let pins = Pins { layout: at(), refs: refs.clone(), boundary: boundary.clone() };
+        let locals = Locals { layout: at(), refs: refs.clone() };
         let catalog = Catalog {
             layout: at(),
             records: records.clone(),
@@ -255,6 +261,7 @@ impl Store {
             refs,
             boundary,
             pins,
+            locals,
             records,
             intents,
             ledger,
@@ -328,7 +335,7 @@ mod kit {
     use super::Store;
     use crate::time::Moment;
 
-    pub(super) const NOW: Moment = Moment { secs: 1_800_000_000, nanos: 0, offset_secs: 0 };
+    pub(in crate::store) const NOW: Moment = Moment { secs: 1_800_000_000, nanos: 0, offset_secs: 0 };
 
     pub(super) fn store(temp: &tempfile::TempDir) -> Store {
         Store::open_or_create(&temp.path().join("base"), NOW).expect("a store")

@@ -19,6 +19,8 @@ use crate::time::Moment;
 const RECORD_BYTES_MAX: u64 = 1 << 20;
 /// Keys of the stat cache's note that every finished take sets.
 const FINISHED_KEYS: [&str; 2] = ["index", "rules"];
+/// Key of the note about local files.
+const LOCAL_KEY: &str = "local";
 /// Number of sessions whose last turn a project remembers. The oldest are forgotten first.
 const SESSIONS_MAX: usize = 64;
 
@@ -127,6 +129,16 @@ impl ProjectRecord {
         let noted = self.keys.get("unfinished")?.as_object()?;
         let parent = noted.get("parent").and_then(Value::as_str).map(str::to_owned);
         (parent == newest.map(|newest| newest.to_string())).then_some(noted)
+    }
+
+    /// Returns the note about the local files of the newest checkpoint that has some.
+    pub(crate) fn local_note(&self) -> Option<&Map<String, Value>> {
+        self.keys.get(LOCAL_KEY)?.as_object()
+    }
+
+    /// Replaces that note.
+    pub(crate) fn set_local_note(&mut self, note: Map<String, Value>) {
+        self.keys.insert(LOCAL_KEY.to_owned(), note.into());
     }
 
     pub(crate) fn has_progress(&self) -> bool {

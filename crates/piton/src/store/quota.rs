@@ -1,12 +1,12 @@
 //! Making room: drops the oldest checkpoints, taking the projects in turn, exactly as many as needed. Steps of turns go
-//! first, then ends of turns, rows beyond the newest ones, and rows.
+//! first, then ends of turns, rows beyond the newest ones, and rows. Before any checkpoint, local files go.
 //!
 //! - G5. The newest checkpoint and the newest row of a project are never dropped, nor a marked checkpoint, nor any
 //!   checkpoint of a project with an interrupted restore.
 //! - G6. No checkpoint is dropped without need: the space that each one holds alone is known before the first is
 //!   dropped, and unreachable entries and leftover files are removed first, after loose objects were packed.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::gc::{Collection, GcGoal, has_too_many_packs, reach_all};
 use super::intents::Intents;
@@ -16,8 +16,9 @@ use super::object_db::ObjectDb;
 use super::reachability::{ReachRoots, Reachability};
 use super::retention::ROWS_AUTO;
 use super::size::{bytes_max_of_takes, bytes_of};
+use super::stale_locals::drop_stale_locals;
 use super::sweep::{self, is_old};
-use super::{Checkpoint, CheckpointKind, Cut, Objects, Pin, PinName, Store, StoreLock};
+use super::{Checkpoint, CheckpointKind, Cut, LocalRef, Objects, Pin, PinName, Store, StoreLock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{CheckpointId, ObjectId, ProjectId};
 use crate::progress::Progress;
@@ -48,11 +49,29 @@ struct ProjectHistory {
     /// From the newest to the end of the history.
     chain: Vec<Checkpoint>,
     pins: Vec<Pin>,
+    locals: Vec<LocalRef>,
 }
 
 impl ProjectHistory {
     fn ids(&self) -> HashSet<CheckpointId> {
         self.chain.iter().map(|one| one.id).collect()
+    }
+
+    /// Returns the local files that may go, the oldest first, each with the time of its checkpoint. Those of marked
+    /// checkpoints stay, and the newest.
+    fn droppable_locals(&self) -> Vec<(i64, &LocalRef)> {
+        let marked: HashSet<_> = self.pins.iter().filter(|pin| pin.name.is_mark()).map(|pin| pin.id).collect();
+        // The history is in order; the time tells about the others.
+        let mut places: HashMap<_, _> =
+            self.pins.iter().filter_map(|pin| Some((pin.id, (0, pin.name.time()?.moment().secs)))).collect();
+        let chain = self.chain.iter().rev().zip(1_usize..);
+        places.extend(chain.map(|(one, place)| (one.id, (place, one.time.secs))));
+        let place = |local: &LocalRef| places.get(&local.checkpoint).copied().unwrap_or_default();
+        let mut all: Vec<_> = self.locals.iter().collect();
+        all.sort_by_key(|local| (place(local), local.checkpoint));
+        all.pop();
+        all.retain(|local| !marked.contains(&local.checkpoint));
+        all.into_iter().map(|local| (place(local).1, local)).collect()
     }
 
     /// Returns all checkpoints that are not marked, newest first, each with its class and its time. Without the newest
@@ -87,6 +106,7 @@ impl ProjectHistory {
 /// Classes of checkpoints, in the order in which they are dropped.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum DropClass {
+    Local,
     Step,
     End,
     /// Row beyond the newest ones.
@@ -105,10 +125,12 @@ impl DropClass {
     }
 }
 
-/// A checkpoint that may be dropped.
+/// A checkpoint that may be dropped, or its local files.
 struct DropCandidate<'a> {
     project: &'a ProjectId,
     id: CheckpointId,
+    /// State of the local files, if only those are dropped.
+    local: Option<ObjectId>,
 }
 
 /// Shrinks the store until `bytes` more bytes fit within `bytes_max`. Fails with `Busy` if other processes keep
@@ -124,6 +146,7 @@ pub(crate) fn make_room(
     let collect = |reach, goal| {
         Collection { bytes_max, is_urgent: true, ..Collection::new(store, held, reach, now, progress) }.run(goal)
     };
+    drop_stale_locals(store, now)?;
     let (mut dropped, mut has_merged, mut has_packed) = (0, false, false);
     // Space for collections is left free if possible, but no checkpoint is refused for it.
     let mut limit = bytes_max_of_takes(bytes_max);
@@ -165,7 +188,7 @@ pub(crate) fn make_room(
         if !drop_all(store, &order[..count], now)? {
             continue;
         }
-        dropped += count as u64;
+        dropped += order[..count].iter().filter(|one| one.local.is_none()).count() as u64;
         let first_kept = ReachRank::try_from(count).unwrap_or(NEVER);
         reach.marks.unmark_before(first_kept);
         collect(reach, GcGoal::Free(lacking))?;
@@ -173,6 +196,27 @@ pub(crate) fn make_room(
     Err(Error::new(ErrorKind::Busy, "make room in the store")
         .because("other processes write to it all the time")
         .with_hint("try again"))
+}
+
+/// Drops the oldest local files until all of them together take at most `bytes_max`. Returns the number of checkpoints
+/// that lost theirs. The space is freed by the next collection.
+pub(crate) fn limit_locals(store: &Store, _held: &GcLock, bytes_max: u64, now: Moment) -> Result<usize> {
+    drop_stale_locals(store, now)?;
+    let roots = store.catalog.roots()?;
+    if roots.locals.is_empty() {
+        return Ok(0);
+    }
+    let objects = store.objects.open(&StoreLock::none())?;
+    let histories = histories(&objects, &roots)?;
+    let mut order = drop_order(&store.intents, &histories)?;
+    order.retain(|one| one.local.is_some());
+    let reach = rank(&store.objects, &objects, &roots, &histories, &order)?;
+    drop(objects);
+    let gains = gains(&store.objects, &reach, order.len(), now)?;
+    let Some(lacking) = gains.local_bytes.checked_sub(bytes_max) else { return Ok(0) };
+    let freed = |count: &usize| gains.freed[..*count].iter().sum::<u64>() >= lacking;
+    let count = (0..order.len()).find(freed).unwrap_or(order.len());
+    Ok(if drop_all(store, &order[..count], now)? { count } else { 0 })
 }
 
 /// Returns the number of checkpoints of each project that would be dropped to shrink the store to `bytes_max`.
@@ -230,8 +274,12 @@ fn drop_order<'a>(intents: &Intents, histories: &'a ProjectHistories) -> Result<
         let mut turns: HashMap<_, usize> = HashMap::new();
         for (class, secs, id) in history.droppable().into_iter().rev() {
             let turn = turns.entry(class).or_default();
-            order.push(((class, *turn, secs), DropCandidate { project, id }));
+            order.push(((class, *turn, secs), DropCandidate { project, id, local: None }));
             *turn += 1;
+        }
+        for (turn, (secs, local)) in history.droppable_locals().into_iter().enumerate() {
+            let candidate = DropCandidate { project, id: local.checkpoint, local: Some(local.state) };
+            order.push(((DropClass::Local, turn, secs), candidate));
         }
     }
     order.sort_by_key(|(place, one)| (*place, one.id));
@@ -248,14 +296,22 @@ fn rank(
 ) -> Result<Reachability> {
     let mut reach = Reachability::new(db.ids()?, roots.ends.clone());
     reach.other_roots(objects, roots);
-    let ranks: HashMap<_, _> = order.iter().zip(0..).map(|(one, rank)| (one.id, rank)).collect();
+    let ranked: Vec<(_, ReachRank)> = order.iter().zip(0..).collect();
+    let checkpoints = ranked.iter().filter(|(one, _)| one.local.is_none());
+    let ranks: HashMap<_, ReachRank> = checkpoints.map(|(one, rank)| (one.id, *rank)).collect();
+    let locals: HashSet<_> = order.iter().filter(|one| one.local.is_some()).map(|one| one.id).collect();
     for history in histories.values() {
         let all = history.chain.iter().map(|one| one.id).chain(history.pins.iter().map(|pin| pin.id));
         all.filter(|id| !ranks.contains_key(id)).for_each(|id| reach.commit_alone(objects, id, NEVER));
+        let stays = history.locals.iter().filter(|local| !locals.contains(&local.checkpoint));
+        stays.for_each(|local| reach.local_files(objects, local.state, NEVER));
     }
     // In reverse order, since an object becomes unreachable with the last checkpoint that holds it.
-    for one in order.iter().rev() {
-        reach.commit_alone(objects, one.id, ranks[&one.id]);
+    for (one, rank) in ranked.into_iter().rev() {
+        match one.local {
+            None => reach.commit_alone(objects, one.id, rank),
+            Some(state) => reach.local_files(objects, state, rank),
+        }
     }
     reach.check_whole()?;
     Ok(reach)
@@ -263,22 +319,26 @@ fn rank(
 
 /// Drops the checkpoints. Returns false if a restore that may need one of them has begun meanwhile.
 fn drop_all(store: &Store, dropped: &[DropCandidate<'_>], now: Moment) -> Result<bool> {
-    let goes: HashSet<_> = dropped.iter().map(|one| one.id).collect();
-    for project in counted(dropped).into_keys() {
+    let (locals, checkpoints): (Vec<_>, Vec<_>) = dropped.iter().partition(|one| one.local.is_some());
+    let goes: HashSet<_> = checkpoints.iter().map(|one| one.id).collect();
+    for project in dropped.iter().map(|one| one.project).collect::<BTreeSet<_>>() {
         let held = store.locks.share()?;
-        let locked = store.locks.lock_project(&held, &project)?;
-        if store.intents.get(&project)?.is_some() {
+        let locked = store.locks.lock_project(&held, project)?;
+        if store.intents.get(project)?.is_some() {
             return Ok(false);
         }
+        for local in locals.iter().filter(|local| local.project == project) {
+            store.locals.remove(&locked, project, local.id, now)?;
+        }
         // A take may have followed: it may have dropped some of them, too.
-        let chain = chain(store, &held, &project)?;
-        let pins = store.pins.of(&project)?;
+        let chain = chain(store, &held, project)?;
+        let pins = store.pins.of(project)?;
         let kept = chain.iter().position(|one| goes.contains(&one.id)).unwrap_or(chain.len());
         let (kept, rest) = chain.split_at(kept);
         let Some(end) = kept.last().map(|end| end.id) else { return Ok(false) };
         let is_gone = |pin: &&Pin| !pin.name.is_mark() && goes.contains(&pin.id);
         if !rest.is_empty() {
-            store.histories.forget_lineage(&project);
+            store.histories.forget_lineage(project);
         }
         let cut = Cut {
             pins: &pins,
@@ -287,7 +347,7 @@ fn drop_all(store: &Store, dropped: &[DropCandidate<'_>], now: Moment) -> Result
             pinned: pinned(rest, &goes, &pins),
             unpinned: pins.iter().filter(is_gone).map(|pin| pin.name.clone()).collect(),
         };
-        store.pins.cut(&locked, &project, cut, now)?;
+        store.pins.cut(&locked, project, cut, now)?;
     }
     Ok(true)
 }
@@ -309,6 +369,9 @@ fn histories(objects: &Objects, roots: &ReachRoots) -> Result<ProjectHistories> 
     }
     for (project, pins) in &roots.pins {
         all.entry(project.clone()).or_default().pins.clone_from(pins);
+    }
+    for (project, locals) in &roots.locals {
+        all.entry(project.clone()).or_default().locals.clone_from(locals);
     }
     Ok(all)
 }
@@ -339,7 +402,7 @@ fn chain(store: &Store, held: &StoreLock, project: &ProjectId) -> Result<Vec<Che
 
 fn counted(dropped: &[DropCandidate<'_>]) -> BTreeMap<ProjectId, usize> {
     let mut counts = BTreeMap::new();
-    for one in dropped {
+    for one in dropped.iter().filter(|one| one.local.is_none()) {
         *counts.entry(one.project.clone()).or_default() += 1;
     }
     counts
@@ -350,19 +413,30 @@ struct Gains<'a> {
     reach: &'a Reachability,
     freed: Vec<u64>,
     free_anyway: u64,
+    /// Size of all local files.
+    local_bytes: u64,
     /// By slot: true if a copy of the object was counted. Any further copy is freed anyway.
     is_counted: Vec<bool>,
 }
 
 impl<'a> Gains<'a> {
     fn new(reach: &'a Reachability, droppable: usize) -> Self {
-        Self { reach, freed: vec![0; droppable], free_anyway: 0, is_counted: vec![false; reach.marks.slots()] }
+        Self {
+            reach,
+            freed: vec![0; droppable],
+            free_anyway: 0,
+            local_bytes: 0,
+            is_counted: vec![false; reach.marks.slots()],
+        }
     }
 
     /// Counts one copy of an object.
     fn add(&mut self, id: &ObjectId, bytes: u64) {
         let marks = &self.reach.marks;
         let first = marks.find(id).filter(|slot| !std::mem::replace(&mut self.is_counted[slot.index()], true));
+        if first.is_some_and(|slot| marks.is_local(slot)) {
+            self.local_bytes += bytes;
+        }
         match first.map(|slot| marks.rank(slot)) {
             None => self.free_anyway += bytes,
             Some(NEVER) => {}

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::commit::{parents_and_tree, tagged};
 use super::marks::{Marks, NEVER, ReachRank};
-use super::{Objects, Pin, tree};
+use super::{LocalRef, Objects, Pin, tree};
 use crate::error::{Error, Result};
 use crate::hint::Hint;
 use crate::id::{CheckpointId, ObjectId, ObjectKind, ProjectId};
@@ -22,6 +22,8 @@ pub(super) struct ReachRoots {
     pub(super) projects: BTreeMap<ProjectId, CheckpointId>,
     /// Checkpoints of each project that have refs of their own.
     pub(super) pins: BTreeMap<ProjectId, Vec<Pin>>,
+    /// Local files of each project.
+    pub(super) locals: BTreeMap<ProjectId, Vec<LocalRef>>,
     /// Objects that anything else names: refs that do not belong to a project, `HEAD` and similar files, interrupted
     /// restores.
     pub(super) others: Vec<ObjectId>,
@@ -50,9 +52,17 @@ impl Reachability {
         roots.projects.values().for_each(|id| self.all_from(objects, *id, NEVER));
         roots.pins.values().flatten().for_each(|pin| self.all_from(objects, pin.id, NEVER));
         self.other_roots(objects, roots);
+        roots.locals.values().flatten().for_each(|local| self.local_files(objects, local.state, NEVER));
     }
 
-    /// Like [`Self::all_roots`], without the projects and their pins. Missing objects that only reflogs name are ignored.
+    /// Marks the local files of a checkpoint. What nothing else has marked before counts as local.
+    pub(super) fn local_files(&mut self, objects: &Objects, state: ObjectId, rank: ReachRank) {
+        self.marks.marks_local = true;
+        self.all_from(objects, state, rank);
+        self.marks.marks_local = false;
+    }
+
+    /// Like [`Self::all_roots`], without the projects, their pins and their local files. Missing objects that only reflogs name are ignored.
     pub(super) fn other_roots(&mut self, objects: &Objects, roots: &ReachRoots) {
         roots.others.iter().for_each(|id| self.all_from(objects, *id, NEVER));
         let missing = self.missing.len();

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::layout::{Layout, PIN_REFS, PROJECT_REFS};
+use super::layout::{LOCAL_REFS, Layout, PIN_REFS, PROJECT_REFS};
 use super::lock::{Exclusive, Locks, ProjectLock};
 use super::ref_lock::{is_stale, put_lock};
 use super::wait;
@@ -211,8 +211,9 @@ impl Refs {
         let refs = self.layout.references();
         let names = fsx::names_in(&refs)?;
         let refs = names.iter().filter(|name| name.as_encoded_bytes().ends_with(b".lock")).map(|name| refs.join(name));
-        let pins = self.files_below("refs/piton")?.into_iter().filter(|name| name.ends_with(".lock"));
-        let refs = refs.chain(pins.map(|name| self.layout.store().join(name)));
+        let [pins, locals] = [PIN_REFS, LOCAL_REFS].map(|dir| self.files_below(dir.trim_end_matches('/')));
+        let below = pins?.into_iter().chain(locals?).filter(|name| name.ends_with(".lock"));
+        let refs = refs.chain(below.map(|name| self.layout.store().join(name)));
         let all = [self.layout.shallow(), self.layout.packed_refs()].map(|path| path.with_added_extension("lock"));
         all.into_iter().chain(refs).filter(|lock| is_stale(lock, now)).try_for_each(|lock| fsx::remove_file(&lock))
     }
@@ -232,7 +233,7 @@ impl Refs {
     /// not be kept.
     pub(super) fn logged(&self) -> Result<Vec<ObjectId>> {
         let mut logged = Vec::new();
-        let is_own = |name: &str| name.starts_with(PROJECT_REFS) || name.starts_with(PIN_REFS);
+        let is_own = |name: &str| [PROJECT_REFS, PIN_REFS, LOCAL_REFS].iter().any(|own| name.starts_with(own));
         let is_other = |name: &&String| !name.strip_prefix("logs/").is_some_and(is_own);
         for name in self.files_below("logs")?.iter().filter(is_other) {
             let text = fsx::read_small(&self.layout.store().join(name), NAMES_BYTES_MAX)?.unwrap_or_default();

@@ -115,7 +115,7 @@ type TakenIn = Option<std::result::Result<ObjectId, Collision>>;
 ///
 /// A large file is compressed while it is read. A large file whose contents may be unchanged is first read for its id
 /// alone, and a second time only if the store does not have the contents.
-fn take_in(
+pub(super) fn take_in(
     contents: Contents<'_>,
     writer: &mut Writer<'_>,
     reads_first: &mut bool,

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use crate::error::Error;
 use crate::id::{CheckpointId, ObjectId};
+use crate::local_report::LocalReport;
 use crate::skipped::Skipped;
 use crate::store::{CheckpointKind, Origin};
 use crate::worktree::ChangedDirs;
@@ -127,6 +128,8 @@ pub struct Report {
     pub dropped_out: Vec<Vec<u8>>,
     /// Tree of the current files, if all of them were scanned.
     pub tree: Option<ObjectId>,
+    /// Local files that were saved with the checkpoint. `None` if there are none, or if they are not to be saved.
+    pub local: Option<LocalReport>,
     /// The newest checkpoint, if it is missing because another program deleted it. This one follows the newest that was
     /// left.
     pub lost: Option<CheckpointId>,
@@ -152,6 +155,8 @@ struct ReportJson<'a> {
     skipped: &'a [Skipped],
     /// true if the ignore rules leave out all or nearly all files of the project
     unprotected: bool,
+    /// small files out of scope that were saved with it, or null
+    local: Option<&'a LocalReport>,
     /// the newest checkpoint, if another program deleted it, or null
     lost: Option<CheckpointId>,
 }
@@ -181,6 +186,7 @@ impl<'a> From<&'a Report> for ReportJson<'a> {
             files: report.files,
             skipped: &report.skipped,
             unprotected: report.unprotected,
+            local: report.local.as_ref(),
             lost: report.lost,
         }
     }
@@ -201,6 +207,7 @@ impl Report {
             unread_index: None,
             dropped_out: Vec::new(),
             tree: None,
+            local: None,
             lost: None,
             held_by: None,
         }

@@ -6,6 +6,7 @@ mod directory;
 pub(crate) mod fuzz;
 mod git_index;
 mod inspect;
+mod local;
 mod manifest;
 mod read;
 mod scan;
@@ -24,6 +25,9 @@ pub(crate) use directory::{
     presence, subdirs,
 };
 pub(crate) use inspect::{id_of_path, missing_paths, read_path, stat_path};
+pub(crate) use local::{
+    LocalLimits, LocalScan, database_of, database_set, has_local_candidates, is_database, scan_local,
+};
 pub(crate) use manifest::{Child, DirNode, FileNode, Manifest};
 pub(crate) use read::{Contents, ReadFile, Reader, id_of_stream};
 pub(crate) use scan::{Scan, ScanEnd, count_files, scan};

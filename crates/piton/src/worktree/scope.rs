@@ -226,6 +226,31 @@ impl Scope {
         self.include_dirs.iter().any(|fixed| !fixed.is_empty() && relpath::is_within(fixed, dir))
     }
 
+    /// Returns true if the user's own list leaves out the path or a directory around it.
+    pub(super) fn is_excluded_by_user(&self, path: &[u8], is_dir: bool) -> bool {
+        matches_or_around(&self.exclude, path, is_dir)
+    }
+
+    /// Returns true if the user's own list of exceptions names the path or a directory around it.
+    pub(super) fn is_included_by_user(&self, path: &[u8], is_dir: bool) -> bool {
+        self.is_included(path, is_dir)
+    }
+
+    /// Returns true if an earlier restore created the path out of scope, so that a scan covers it.
+    pub(super) fn covers_outside(&self, path: &[u8]) -> bool {
+        self.outside.contains(path)
+    }
+
+    /// Returns true if the path is the base of the store.
+    pub(super) fn is_base(&self, path: &[u8]) -> bool {
+        self.base.as_deref() == Some(path)
+    }
+
+    /// Returns true if a file of this name belongs to an interrupted restore.
+    pub(super) fn is_temporary(&self, name: &[u8]) -> bool {
+        relpath::temporary_kind(name, &self.tokens).is_some()
+    }
+
     /// Returns true if the rules would leave out any new file and any new directory at the top of the project.
     pub(super) fn leaves_out_everything(&self, rules: Option<&Rules>, root: &Dir) -> bool {
         let unlikely = b"piton-asks-about-a-name-that-does-not-exist";
@@ -234,13 +259,13 @@ impl Scope {
 }
 
 /// Returns true if the patterns match the path or one of its ancestors.
-fn matches_or_around(patterns: &Patterns, path: &[u8], is_dir: bool) -> bool {
+pub(super) fn matches_or_around(patterns: &Patterns, path: &[u8], is_dir: bool) -> bool {
     let matches = |path: &[u8], is_dir| patterns.verdict(path, is_dir) == Some(MatchVerdict::Ignored);
     let mut dirs = std::iter::successors(Some(relpath::split(path).0), |dir| Some(relpath::split(dir).0));
     matches(path, is_dir) || dirs.by_ref().take_while(|dir| !dir.is_empty()).any(|dir| matches(dir, true))
 }
 
-fn is_secret(name: &[u8]) -> bool {
+pub(super) fn is_secret(name: &[u8]) -> bool {
     name == b".env" || name.starts_with(b".env.")
 }
 

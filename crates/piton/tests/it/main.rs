@@ -20,6 +20,8 @@ mod kit;
 mod late;
 mod lineage;
 mod links;
+mod local;
+mod local_sqlite;
 mod lost;
 mod manager;
 mod merge;

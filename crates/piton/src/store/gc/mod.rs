@@ -28,6 +28,7 @@ use super::pack::SealedPack;
 use super::packs::Pack;
 use super::reachability::{Reachability, not_whole};
 use super::size::{self, bytes_of};
+use super::stale_locals::drop_stale_locals;
 use super::sweep::{self, is_old};
 use super::{Objects, Room, Store, StoreLock, beside};
 use crate::error::{Error, ErrorKind, Result};
@@ -104,6 +105,7 @@ pub(crate) fn collect_garbage(
     progress: &Progress,
 ) -> Result<GcReport> {
     // Only a collection unlinks objects, and the caller holds the lock for it, so no object disappears.
+    drop_stale_locals(store, now)?;
     let objects = store.objects.open(&StoreLock::none())?;
     let reach = reach_all(store, &objects)?;
     drop(objects);
@@ -114,6 +116,7 @@ pub(crate) fn collect_garbage(
 /// Removes every unreachable byte, no matter how much has to be rewritten for it. Fails with `Busy` if other
 /// processes use the store the whole time.
 pub(crate) fn collect_every(store: &Store, held: &GcLock, now: Moment, progress: &Progress) -> Result<()> {
+    drop_stale_locals(store, now)?;
     let reach = reach_all(store, &store.objects.open(&StoreLock::none())?)?;
     let bytes_max = u64::MAX;
     let collection = Collection::new(store, held, reach, now, progress);
@@ -223,12 +226,20 @@ impl Collection<'_> {
         marks.find(id).is_some_and(|slot| marks.home(slot) != NO_HOME)
     }
 
+    /// Returns true if only local files need the object.
+    fn is_local(&self, id: &ObjectId) -> bool {
+        self.reach.marks.find(id).is_some_and(|slot| self.reach.marks.is_local(slot))
+    }
+
     fn state(&self, packs: &[Pack], at: usize, goal: GcGoal) -> Result<PackState> {
         let pack = &packs[at];
         let mut state = PackState { is_kept: pack.is_kept, ..PackState::default() };
         for entry in pack.entries() {
             let stays = self.stays(at, &entry.id);
             *(if stays { &mut state.live_bytes } else { &mut state.dead_bytes }) += entry.bytes();
+            if stays && self.is_local(&entry.id) {
+                state.local_bytes += entry.bytes();
+            }
         }
         if matches!(goal, GcGoal::All | GcGoal::Every) {
             // All entries of a pack were written by one process at one compression level, so a sample of at most 256 is
@@ -254,16 +265,19 @@ impl Collection<'_> {
 
     /// Writes the replacement of a group of packs, and unlinks the group.
     fn replace(&mut self, packs: &[Pack], group: &Group, done: &mut GcReport) -> Result<()> {
-        let places = self.places(packs, &group.packs, |pack, id| self.stays(pack, id));
+        // Z2: local files and everything else go to packs of their own.
+        let parts = [false, true].map(|local| {
+            self.places(packs, &group.packs, |pack, id| self.stays(pack, id) && self.is_local(id) == local)
+        });
         let mut new = PublishedPacks::default();
-        if !places.is_empty() {
+        for places in parts.iter().filter(|places| !places.is_empty()) {
             let bytes = places.iter().map(|place| entry_at(packs, place).bytes()).sum::<u64>();
-            let Some(published) = self.write(packs, &places, Vec::new(), bytes, group.tend)? else {
+            let Some(published) = self.write(packs, places, Vec::new(), bytes, group.tend)? else {
                 // Without room for this group, the next one may still fit.
                 done.left_some |= self.is_over();
                 return Ok(());
             };
-            new = published;
+            new.merge(published);
         }
         let Some(_alone) = self.alone()? else {
             done.left_some = true;
@@ -277,11 +291,16 @@ impl Collection<'_> {
         let left: Vec<_> = group.packs.iter().copied().filter(|at| !new.names.contains(&packs[*at].name)).collect();
         // Objects with a home in the group were moved, and those with another home stay there. The rest may have become
         // reachable since.
-        let is_named_since =
-            |_, id: &ObjectId| self.reach.marks.contains(id) && !self.has_home(id) && !places.has_homeless(id);
-        let behind = self.places(packs, &left, is_named_since);
+        let is_named_since = |_, id: &ObjectId| {
+            self.reach.marks.contains(id) && !self.has_home(id) && !parts.iter().any(|places| places.has_homeless(id))
+        };
+        let behind = [false, true]
+            .map(|local| self.places(packs, &left, |pack, id| is_named_since(pack, id) && self.is_local(id) == local));
         // Packs are named by their contents: a pack that is rescued in full gets the same name.
-        let rescued = self.rescue(packs, &behind)?;
+        let mut rescued = PublishedPacks::default();
+        for places in &behind {
+            rescued.merge(self.rescue(packs, places)?);
+        }
         self.store.objects.remove_overviews()?;
         for pack in left.into_iter().filter(|at| !rescued.names.contains(&packs[*at].name)) {
             self.relied.remove(&packs[pack].name);
@@ -372,7 +391,7 @@ impl Collection<'_> {
         let marks = &self.reach.marks;
         let needed = loose.iter().filter_map(|id| Some((id, marks.find(id)?)));
         let mut needed: Vec<_> = needed.filter(|(_, slot)| marks.home(*slot) == NO_HOME).collect();
-        needed.sort_by_key(|(_, slot)| marks.likeness(*slot));
+        needed.sort_by_key(|(_, slot)| (marks.is_local(*slot), marks.likeness(*slot)));
         let path_of = |id: &ObjectId| self.store.layout.loose_object(id);
         let needed: Vec<_> = needed.into_iter().map(|(id, _)| (*id, bytes_of(&path_of(id)))).collect();
         if !needed.is_empty() {
@@ -381,8 +400,8 @@ impl Collection<'_> {
         let pack_bytes = Bounds::new(self.bytes_max).pack_bytes;
         let mut bytes = needed.first().map_or(0, |(_, bytes)| *bytes);
         let batches: Vec<Vec<_>> = needed
-            .chunk_by(|_, (_, more)| {
-                let fits = bytes + more <= pack_bytes;
+            .chunk_by(|(one, _), (other, more)| {
+                let fits = bytes + more <= pack_bytes && self.is_local(one) == self.is_local(other);
                 bytes = if fits { bytes + more } else { *more };
                 fits
             })

@@ -20,10 +20,24 @@ pub(super) struct PackState {
     /// Bytes of needed objects that are in no earlier pack.
     pub(super) live_bytes: u64,
     pub(super) dead_bytes: u64,
+    /// Of the live bytes, those that only local files need.
+    pub(super) local_bytes: u64,
     /// True if some of it was compressed at the fast level, without a search for deltas.
     pub(super) is_hasty: bool,
     /// True if stock git was told to leave it alone.
     pub(super) is_kept: bool,
+}
+
+impl PackState {
+    /// Returns true if everything in it that is needed are local files.
+    fn is_local(&self) -> bool {
+        self.live_bytes > 0 && self.local_bytes == self.live_bytes
+    }
+
+    /// Returns true if it holds both local files and something else: another program made it.
+    fn is_mixed(&self) -> bool {
+        self.local_bytes > 0 && !self.is_local()
+    }
 }
 
 /// Limits on the size of packs and on the number of small ones.
@@ -92,13 +106,21 @@ pub(super) fn plan(states: &[PackState], goal: GcGoal, bounds: Bounds) -> Vec<Gr
         groups.push(Group { packs: dead, tend: false });
     }
     rest.sort_by_key(|at| (states[*at].live_bytes, *at));
-    groups.extend(match goal {
-        GcGoal::Free(bytes) => cheapest(states, &rest, bytes.saturating_sub(freed)),
-        GcGoal::Merge => smallest(states, &rest, bounds),
-        GcGoal::Due => due(states, &rest, bounds),
-        GcGoal::All => all(states, &rest, bounds, LARGE_DEAD_PART_MIN),
-        GcGoal::Every => all(states, &rest, bounds, u64::MAX),
-    });
+    if let GcGoal::Free(bytes) = goal {
+        groups.extend(cheapest(states, &rest, bytes.saturating_sub(freed)));
+        return groups;
+    }
+    // Z2: packs of local files are merged with each other only.
+    let (locals, rest): (Vec<_>, Vec<_>) = rest.into_iter().partition(|at| states[*at].is_local());
+    for rest in [rest, locals] {
+        groups.extend(match goal {
+            GcGoal::Free(_) => Vec::new(),
+            GcGoal::Merge => smallest(states, &rest, bounds),
+            GcGoal::Due => due(states, &rest, bounds),
+            GcGoal::All => all(states, &rest, bounds, LARGE_DEAD_PART_MIN),
+            GcGoal::Every => all(states, &rest, bounds, u64::MAX),
+        });
+    }
     groups
 }
 
@@ -159,11 +181,11 @@ fn all(states: &[PackState], rest: &[usize], bounds: Bounds, dead_part_min: u64)
     let (small, large) = rest.split_at(count_small(states, rest, bounds));
     let needs_work = |group: &Group| {
         let mut packs = group.packs.iter().map(|at| states[*at]);
-        group.packs.len() > 1 || packs.any(|state| state.is_hasty || state.dead_bytes > 0)
+        group.packs.len() > 1 || packs.any(|state| state.is_hasty || state.is_mixed() || state.dead_bytes > 0)
     };
     let is_worth_it = |at: &&usize| {
         let state = states[**at];
-        state.is_hasty || state.dead_bytes.saturating_mul(dead_part_min) > state.live_bytes
+        state.is_hasty || state.is_mixed() || state.dead_bytes.saturating_mul(dead_part_min) > state.live_bytes
     };
     let mut groups = fill(states, small, bounds);
     groups.retain(needs_work);
@@ -294,6 +316,20 @@ mod tests {
             let expected: Vec<_> = tend.map(|tend| Group { packs: vec![0], tend }).into_iter().collect();
             assert_eq!(plan(&[state], goal), expected, "{state:?} {goal:?}");
         }
+    }
+
+    /// Z2.
+    #[test]
+    fn packs_of_local_files_are_merged_with_each_other_only() {
+        let local = |bytes| PackState { local_bytes: bytes, ..state(bytes, 0) };
+        let states = [state(5, 0), local(6), state(7, 0), local(8)];
+        assert_eq!(packs_of(&plan(&states, GcGoal::All)), [vec![0, 2], vec![1, 3]]);
+        assert_eq!(plan(&[state(5, 0), local(6)], GcGoal::All), [], "in order");
+        let mixed = PackState { local_bytes: 2, ..state(5, 0) };
+        assert_eq!(packs_of(&plan(&[mixed, local(6)], GcGoal::All)), [vec![0]], "to be taken apart");
+        let mut states = vec![state(1000, 0); PACKS_MAX];
+        states.push(local(1000));
+        assert_eq!(plan(&states, GcGoal::Due), []);
     }
 
     /// G4.
