@@ -11,7 +11,7 @@ use crate::limit::RowLimit;
 use crate::progress::Progress;
 use crate::project::Project;
 use crate::session;
-use crate::settings::{MaxSnapshots, Settings};
+use crate::settings::Settings;
 use crate::skipped::{self, Extent, SkipReason, Skipped};
 use crate::store::{
     Checkpoint, Facts, GcLock, IndexKind, NewCheckpoint, NewObjects, Objects, ProjectLock, ProjectRecord, Restoring,
@@ -45,8 +45,6 @@ pub(crate) struct CheckpointBuilder<'a> {
     /// The session's record, stored in the checkpoint. A change of it alone does not make a new checkpoint.
     pub(crate) session_record: Option<Vec<u8>>,
     pub(crate) objects: &'a Objects,
-    /// Limit of the number of rows that the project keeps.
-    pub(crate) keep_max: MaxSnapshots,
     pub(crate) settings: &'a Settings,
     /// True to make a checkpoint even if the files in scope are those of the newest: its local files are not.
     pub(crate) is_forced: bool,
@@ -338,7 +336,7 @@ impl CheckpointBuilder<'_> {
         if self.request.kind.is_within_turn() {
             return Ok(());
         }
-        let limit = RowLimit { store, locked, project, objects, limit: self.keep_max, now };
+        let limit = RowLimit { store, locked, project, objects, limit: self.settings.max_snapshots, now };
         if self.restoring.is_some() { limit.note(new, parent) } else { limit.apply(new, parent) }
     }
 

@@ -6,6 +6,7 @@
 //! - X3. A checkpoint that held the path records that it did: a restore does not take the file for one that was created
 //!   since, and leaves it alone.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use crate::error::{Error, ErrorKind, Result};
@@ -324,11 +325,11 @@ impl Purge<'_> {
         let (mut locals, mut found) = (Vec::new(), PathVersions::new());
         let mut known: HashMap<ObjectId, Option<LocalState>> = HashMap::new();
         for LocalRef { checkpoint, state } in store.locals.of(project.id())? {
-            if !known.contains_key(&state) {
+            if let Entry::Vacant(vacant) = known.entry(state) {
                 let read = store.locals.read(self.objects, state)?;
                 let gone = self.objects.compare_trees(Some(read.tree), None)?.into_iter();
                 let gone: Vec<_> = gone.filter(|change| self.is_purged(&change.path)).collect();
-                known.insert(state, (!gone.is_empty()).then_some(read));
+                vacant.insert((!gone.is_empty()).then_some(read));
                 found.extend(gone.into_iter().filter_map(|change| Some((change.path, change.old?.1))));
             }
             locals.push((checkpoint, state, known[&state].clone()));

@@ -153,8 +153,7 @@ impl TakeRun<'_> {
             ..SurveyInput::new(store, &objects, project, &record, newest, settings, progress)
         };
         let surveyed = survey(&ground, &new_objects);
-        let is_recorded = record.dir().is_some();
-        let is_contended = is_contended(newest, &record, now);
+        let (is_recorded, is_contended) = (record.dir().is_some(), is_contended(newest, &record, now));
         record.touch(project.dir(), dir_identity(project.dir()), now);
         let keep = CheckpointBuilder {
             store,
@@ -165,7 +164,6 @@ impl TakeRun<'_> {
             restoring: None,
             session_record: None,
             objects: &objects,
-            keep_max: settings.max_snapshots,
             settings,
             is_forced: false,
             bytes_max: settings.total_bytes_max(),

@@ -65,7 +65,6 @@ const LOSSES: &[(&str, Back)] = &[
     ("sh ./clean.sh", Back::Recover(&["data", "notes.txt"])),
     ("python3 -c \"import shutil; shutil.rmtree('data')\"", Back::Listed),
     ("cp /dev/null data/b.csv", Back::WithIgnored),
-    ("rm -rf .claude && ln -s main.py .claude", Back::RestorePaths(&["notes.txt"])),
     ("chmod 000 .env && rm -f .env", Back::Restore),
 ];
 
@@ -124,31 +123,15 @@ fn ignored_and_secret_files_that_an_agent_destroys_come_back() {
         sh(&sandbox, line);
         hook(&sandbox, &["claude"], event(&sandbox, "s", "t1", "Stop", &json!({})));
         let lost = local_files(&sandbox);
-        let is_still_there = line.contains("ln -s") || before == lost;
-        assert!(!is_still_there || line.contains("ln -s"), "{line} destroys nothing");
+        assert_ne!(lost, before, "{line} destroys nothing");
         take_back(&sandbox, *back);
-        let mut after = local_files(&sandbox);
-        if line.contains("ln -s") {
-            // A link took the place of the directory: nothing is written through it.
-            assert_eq!(
-                after.insert(".claude/settings.local.json", before[".claude/settings.local.json"].clone()),
-                Some(None)
-            );
-        }
-        assert_eq!(after, before, "{line}");
+        assert_eq!(local_files(&sandbox), before, "{line}");
         let mode = fs::metadata(sandbox.path(".env")).expect("a file").permissions().mode() & 0o777;
-        assert!(
-            mode == 0o600 || !line.contains(".env") || line.contains(">") || line.contains("sed"),
-            "{line}: {mode:o}"
-        );
+        assert_eq!(mode, 0o600, "{line}");
         sandbox.assert_store_is_whole();
         // What there was before the way back is one step away.
         piton(&sandbox, ["undo"]).done();
-        let mut undone = local_files(&sandbox);
-        if line.contains("ln -s") {
-            undone = lost.clone();
-        }
-        assert_eq!(undone, lost, "undo after {line}");
+        assert_eq!(local_files(&sandbox), lost, "undo after {line}");
     }
 }
 
@@ -173,6 +156,25 @@ fn a_deleted_project_comes_back_with_its_ignored_files() {
     fs::remove_dir_all(sandbox.project()).expect("a directory");
     let dir = sandbox.project().to_str().expect("UTF-8").to_owned();
     run(in_dir(&sandbox, &sandbox.root()).args(["-C", &dir, "restore", "1", "--yes"])).done();
+    assert_eq!(local_files(&sandbox), before);
+}
+
+#[test]
+fn nothing_is_written_through_a_link_in_the_place_of_an_ignored_directory() {
+    let sandbox = project();
+    let before = local_files(&sandbox);
+    let elsewhere = sandbox.root().join("elsewhere");
+    fs::create_dir(&elsewhere).expect("a directory");
+    hook(&sandbox, &["claude"], prompt(&sandbox, "s", "t1", "link it"));
+    let line = format!("rm -rf .claude && ln -s {} .claude", elsewhere.display());
+    hook(&sandbox, &["claude"], bash(&sandbox, "s", "t1", &line));
+    sh(&sandbox, &line);
+    let ran = piton(&sandbox, ["restore", "1", "--yes"]);
+    assert_eq!(ran.code(), 3, "{ran:?}");
+    assert!(ran.stdout.contains(".claude/settings.local.json: something else stands in its place"), "{ran:?}");
+    assert_eq!(fs::read_dir(&elsewhere).expect("a directory").count(), 0);
+    fs::remove_file(sandbox.path(".claude")).expect("a link");
+    piton(&sandbox, ["restore", "1", "--yes"]).done();
     assert_eq!(local_files(&sandbox), before);
 }
 

@@ -24,7 +24,9 @@ impl CheckpointBuilder<'_> {
         let (Outcome::Taken(id) | Outcome::Unchanged(id)) = report.outcome else {
             return Ok(BuildOutcome::Done(report));
         };
-        let done = |report, local| Ok(BuildOutcome::Done(Report { local, ..report }));
+        let done = |report, local: Option<LocalReport>| {
+            Ok(BuildOutcome::Done(Report { local: local.map(Box::new), ..report }))
+        };
         let local = match self.survey_local(survey, project, record) {
             Ok(Some(local)) => local,
             Ok(None) => return done(report, None),

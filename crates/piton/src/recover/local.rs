@@ -60,9 +60,7 @@ impl LocalVersions {
     /// Saves the local files of `newest` with other versions of some as those of `target`.
     pub(super) fn publish(
         &self,
-        store: &Store,
-        project: &Project,
-        locked: &ProjectLock,
+        (store, project, locked): (&Store, &Project, &ProjectLock),
         objects: &Objects,
         (newest, target): (CheckpointId, CheckpointId),
         versions: &[&Version<'_>],

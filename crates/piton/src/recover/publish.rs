@@ -73,7 +73,7 @@ impl RecoveryPublisher<'_> {
         let target = publish.run(&changes, &HashMap::new(), REASON, settings)?;
         let made = Made { target, parent: newest.id };
         if !local.is_empty() {
-            let saved = self.local.publish(store, project, &locked, &objects, (newest.id, target), &local, now);
+            let saved = self.local.publish((store, project, &locked), &objects, (newest.id, target), &local, now);
             if let Err(error) = saved {
                 drop((locked, held));
                 let _ = made.withdraw(store, project, now);

@@ -52,6 +52,7 @@ impl IgnoredFiles {
 /// Local files of a restore.
 #[derive(Default)]
 pub(super) struct LocalPlanned {
+    pub(super) ignored: IgnoredFiles,
     /// The local files as they are, for the safety checkpoint.
     pub(super) survey: Option<LocalSurvey>,
     /// Error of that survey.
@@ -116,7 +117,7 @@ type LocalEntry = (EntryMode, ObjectId);
 impl LocalPlanning<'_> {
     /// Surveys the local files, and adds to the plan those that the checkpoint has.
     pub(super) fn plan(&self, planner: &Planner<'_>, plan: &mut RestorePlan) -> Result<LocalPlanned> {
-        let mut planned = LocalPlanned::default();
+        let mut planned = LocalPlanned { ignored: self.ignored, ..LocalPlanned::default() };
         match survey_local(&self.input, planner.survey) {
             Ok(survey) => planned.survey = survey,
             Err(error) => planned.failed = Some(error.to_string()),

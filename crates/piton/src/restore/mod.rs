@@ -117,7 +117,6 @@ pub struct Restore<'a> {
     safety: Option<Checkpoint>,
     settings: Settings,
     survey: Survey,
-    ignored: IgnoredFiles,
     local: LocalPlanned,
     newest: Option<Checkpoint>,
     record: ProjectRecord,
@@ -216,18 +215,14 @@ impl<'a> Restore<'a> {
     ) -> Result<Self> {
         let (held, locked) = lock(store, project, options.is_dry, progress)?;
         let objects = store.objects.open(&held)?;
-        let history = store.histories.of(&objects, project.id())?;
-        let checkpoints = &history.checkpoints;
-        let intent = store.intents.get(project.id())?;
+        let (history, intent) = (store.histories.of(&objects, project.id())?, store.intents.get(project.id())?);
         let Resolved { target, verb, paths, safety } = resolve(to, options.paths, &history, intent.as_ref())?;
-        let newest = checkpoints.first().cloned();
-        let record = store.records.get(project.id());
+        let (newest, record) = (history.checkpoints.first().cloned(), store.records.get(project.id()));
         let new_objects = store.objects.new_objects(&objects, options.is_dry);
         let (root, is_missing) = open_root(project, &record)?;
         let ground = SurveyInput::new(store, &objects, project, &record, newest.as_ref(), settings, progress);
         let (stamp, made) = (options.move_uncovered_files.then(|| now.stamp()), MadeFiles::after(&target, &root));
         let ignored = ignored_by(to, options.ignored, &target, intent.as_ref());
-        let local = LocalPlanning::new(&ground, &target, ignored, options.is_dry, now);
         let planning = Planning {
             ground: &ground,
             new_objects: &new_objects,
@@ -239,7 +234,7 @@ impl<'a> Restore<'a> {
             made: &made,
             // The other verbs use the paths of an earlier restore, which has checked them.
             checks_paths: verb == Some(RestoreVerb::Restore),
-            local: Some(local),
+            local: Some(LocalPlanning::new(&ground, &target, ignored, options.is_dry, now)),
         };
         let Planned { plan, survey, rules, local } = planning.run()?;
         // An interrupted restore has been agreed to.
@@ -248,7 +243,8 @@ impl<'a> Restore<'a> {
         } else {
             let activity = Activity::read(&store.turns, &record, settings.session_idle_minutes, now);
             let planner = Planner::to_look_at(&survey, newest.as_ref().unwrap_or(&target), &objects, &root, &paths);
-            Others::new(&target, checkpoints, options.session, &activity, now).find(&planner, &rules.rescoped)?
+            Others::new(&target, &history.checkpoints, options.session, &activity, now)
+                .find(&planner, &rules.rescoped)?
         };
         Ok(Self {
             store,
@@ -267,7 +263,6 @@ impl<'a> Restore<'a> {
             safety,
             settings: settings.clone(),
             survey,
-            ignored,
             local,
             newest,
             record,
@@ -354,7 +349,7 @@ impl<'a> Restore<'a> {
     fn try_to_save(&mut self, locked: &ProjectLock) -> Result<Option<(CheckpointId, Option<Vec<u8>>)>> {
         let asides = self.plan.asides.iter().chain(&self.plan.backs).cloned().collect();
         let (paths, outside) = (self.paths.clone(), self.plan.outside.clone());
-        let with_ignored = self.ignored == IgnoredFiles::With;
+        let with_ignored = self.local.ignored == IgnoredFiles::With;
         let target = self.target.id;
         let restoring = self.verb.map(|verb| Restoring { verb, target, paths, asides, outside, with_ignored });
         let request = Request {
@@ -375,7 +370,6 @@ impl<'a> Restore<'a> {
             restoring,
             session_record: session_record.clone(),
             objects: &self.objects,
-            keep_max: self.settings.max_snapshots,
             settings: &self.settings,
             is_forced: self.local.survey.as_ref().is_some_and(|local| !local.is_unchanged()),
             // No checkpoint may be dropped while a restore is about to need it. The next take enforces the limit.
@@ -457,7 +451,7 @@ impl<'a> Restore<'a> {
         let (mut tokens, rest) = self.intent.take().map(|intent| (intent.tokens, intent.rest)).unwrap_or_default();
         tokens.push(token.clone());
         let mut rest = rest;
-        rest.insert(IgnoredFiles::KEY.to_owned(), self.ignored.word().into());
+        rest.insert(IgnoredFiles::KEY.to_owned(), self.local.ignored.word().into());
         let intent = Intent { target: self.target.id, safety, paths: self.paths, tokens, rest };
         self.store.intents.note(&locked, self.project.id(), &intent)?;
         if self.is_missing {

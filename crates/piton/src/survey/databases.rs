@@ -8,19 +8,20 @@ use std::collections::{BTreeSet, HashSet};
 
 use super::reading::take_in;
 use crate::error::Result;
-use crate::id::ObjectId;
 use crate::local_report::LocalReport;
 use crate::progress::Progress;
 use crate::store::{NewObjects, Writer};
-use crate::sys::{self, Dir, Kind, Stat};
+use crate::sys::{self, Dir, Kind};
 use crate::time::Moment;
-use crate::worktree::{Manifest, ReadFile, Reader, database_of, database_set, is_database, is_settled, stat_path};
+use crate::worktree::{
+    FileReading, Manifest, ReadFile, Reader, database_of, database_set, is_database, is_settled, stat_path,
+};
 
 /// Number of readings until a database counts as in use.
 const READINGS_MAX: u32 = 4;
 
 /// Files of a database that were read: each path with its contents, or `None` if it is missing.
-type SetRead = Vec<(Vec<u8>, Option<(Stat, ObjectId)>)>;
+type SetRead = Vec<FileReading>;
 
 /// Reads databases again until each is as of one moment. Those that are written to all the time are removed from the
 /// manifest and reported. `read` are the files that this survey has read.

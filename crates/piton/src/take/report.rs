@@ -129,7 +129,7 @@ pub struct Report {
     /// Tree of the current files, if all of them were scanned.
     pub tree: Option<ObjectId>,
     /// Local files that were saved with the checkpoint. `None` if there are none, or if they are not to be saved.
-    pub local: Option<LocalReport>,
+    pub local: Option<Box<LocalReport>>,
     /// The newest checkpoint, if it is missing because another program deleted it. This one follows the newest that was
     /// left.
     pub lost: Option<CheckpointId>,
@@ -186,7 +186,7 @@ impl<'a> From<&'a Report> for ReportJson<'a> {
             files: report.files,
             skipped: &report.skipped,
             unprotected: report.unprotected,
-            local: report.local.as_ref(),
+            local: report.local.as_deref(),
             lost: report.lost,
         }
     }

@@ -12,6 +12,7 @@ use piton_ignore::Patterns;
 use super::cache::{CachedDirs, StatCache};
 use super::manifest::{DirNode, FileNode, Manifest};
 use super::scope::{Scope, is_secret, matches_or_around};
+use crate::id::ObjectId;
 use crate::progress::Progress;
 use crate::relpath;
 use crate::skipped::{Extent, SkipReason, Skipped};
@@ -379,7 +380,6 @@ pub(crate) fn database_set(path: &[u8]) -> [Vec<u8>; 3] {
 /// Removes shared memory, and the rest of databases of which a file is too large: a log without its database is of no
 /// use.
 fn leave_out_broken_sets(files: &mut BTreeMap<Vec<u8>, Stat>, too_large: &mut Vec<Vec<u8>>) {
-    let is_of_set = |path: &[u8]| database_of(path).is_some();
     let shared: Vec<_> = files.keys().filter(|path| path.ends_with(WITH_DATABASE[2])).cloned().collect();
     for path in shared {
         if database_of(&path).is_some_and(|database| files.contains_key(database)) {
@@ -390,8 +390,7 @@ fn leave_out_broken_sets(files: &mut BTreeMap<Vec<u8>, Stat>, too_large: &mut Ve
     for path in large {
         let database = database_of(&path).unwrap_or(&path).to_vec();
         for other in database_set(&database) {
-            let is_database = other == database && is_of_set(&path) || other != database;
-            if is_database && files.remove(&other).is_some() {
+            if files.remove(&other).is_some() {
                 too_large.push(other);
             }
         }
@@ -463,6 +462,9 @@ fn enter(
     places.get(dir).copied()
 }
 
+/// A path, and what was read there; `None` if nothing is.
+pub(crate) type FileReading = (Vec<u8>, Option<(Stat, ObjectId)>);
+
 impl Manifest {
     /// Returns every file with its path.
     pub(crate) fn all_files(&self) -> impl Iterator<Item = (Vec<u8>, &FileNode)> {
@@ -471,7 +473,7 @@ impl Manifest {
 
     /// Replaces the files with these paths by what was read of them, or removes those that are gone. Files in
     /// directories that the manifest does not have are ignored.
-    pub(crate) fn replace_files(&mut self, files: &[(Vec<u8>, Option<(Stat, crate::id::ObjectId)>)]) {
+    pub(crate) fn replace_files(&mut self, files: &[FileReading]) {
         for (path, read) in files {
             let (dir, name) = relpath::split(path);
             let Some(dir) = self.dirs.iter_mut().find(|node| *node.path == *dir) else { continue };

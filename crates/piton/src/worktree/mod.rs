@@ -26,7 +26,7 @@ pub(crate) use directory::{
 };
 pub(crate) use inspect::{id_of_path, missing_paths, read_path, stat_path};
 pub(crate) use local::{
-    LocalLimits, LocalScan, database_of, database_set, has_local_candidates, is_database, scan_local,
+    FileReading, LocalLimits, LocalScan, database_of, database_set, has_local_candidates, is_database, scan_local,
 };
 pub(crate) use manifest::{Child, DirNode, FileNode, Manifest};
 pub(crate) use read::{Contents, ReadFile, Reader, id_of_stream};

@@ -383,7 +383,7 @@ fn local_files_follow_a_checkpoint_whose_id_a_purge_changes() {
     let report = piton::purge(&store, &project, &paths, now(), &Progress::default()).expect("a purge");
     let new = report.rewritten[0].1.to_string();
     assert_ne!(old, new);
-    assert_eq!(local_refs(&sandbox), [new.clone()]);
+    assert_eq!(local_refs(&sandbox), std::slice::from_ref(&new));
     assert_eq!(local_paths(&sandbox, &new), BTreeSet::from([".env".to_owned()]));
 }
 
