@@ -26,7 +26,7 @@ const NOT_OFFERED: [(&str, &str); 9] = [
 ];
 
 /// Options that are not parameters, by command (`*`: every command), and the reason.
-const NOT_PARAMETERS: [(&str, &str, &str); 12] = [
+const NOT_PARAMETERS: [(&str, &str, &str); 13] = [
     ("*", "help", "for people"),
     ("*", "with-ignored", "contents outside the scope are shown on a terminal only"),
     ("*", "exec", "a program starts its own processes"),
@@ -38,6 +38,7 @@ const NOT_PARAMETERS: [(&str, &str, &str); 12] = [
     ("rollback", "yes", "as `what`"),
     ("rollback", "force-uncovered", "as `what`"),
     ("rollback", "across-sessions", "as `what`"),
+    ("rollback", "without-ignored", "as `what`"),
     ("rollback", "session", "as `what`"),
 ];
 
