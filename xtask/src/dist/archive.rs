@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use std::io::Write as _;
 
 use anyhow::{Result, ensure};
-use flate2::{Compression, GzBuilder};
+use flate2::write::DeflateEncoder;
+use flate2::{Compression, Crc, GzBuilder};
 
 const BLOCK_BYTES: usize = 512;
 
@@ -25,10 +26,27 @@ impl Entry {
     pub(super) fn program(path: String, bytes: Vec<u8>) -> Self {
         Self { path, bytes, mode: 0o755 }
     }
+
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 /// Returns a compressed archive of the files, sorted by path, with the directories above them. All belong to root.
 pub(super) fn tar_gz(entries: &[Entry], secs: u64) -> Result<Vec<u8>> {
+    tar_below("./", entries, secs)
+}
+
+/// Like [`tar_gz`], with paths that begin with the name of a directory, as npm wants them.
+pub(super) fn tgz(entries: &[Entry], secs: u64) -> Result<Vec<u8>> {
+    tar_below("", entries, secs)
+}
+
+fn tar_below(prefix: &str, entries: &[Entry], secs: u64) -> Result<Vec<u8>> {
     let mut sorted: Vec<_> = entries.iter().collect();
     sorted.sort_by(|a, b| a.path.cmp(&b.path));
     let mut gz = GzBuilder::new().mtime(0).operating_system(255).write(Vec::new(), Compression::best());
@@ -37,10 +55,10 @@ pub(super) fn tar_gz(entries: &[Entry], secs: u64) -> Result<Vec<u8>> {
         for (at, _) in entry.path.match_indices('/') {
             let dir = &entry.path[..=at];
             if dirs.insert(dir) {
-                gz.write_all(&header(dir, 0, 0o755, b'5', secs)?)?;
+                gz.write_all(&header(prefix, dir, 0, 0o755, b'5', secs)?)?;
             }
         }
-        gz.write_all(&header(&entry.path, entry.bytes.len(), entry.mode, b'0', secs)?)?;
+        gz.write_all(&header(prefix, &entry.path, entry.bytes.len(), entry.mode, b'0', secs)?)?;
         gz.write_all(&entry.bytes)?;
         gz.write_all(&vec![0; entry.bytes.len().next_multiple_of(BLOCK_BYTES) - entry.bytes.len()])?;
     }
@@ -49,8 +67,8 @@ pub(super) fn tar_gz(entries: &[Entry], secs: u64) -> Result<Vec<u8>> {
 }
 
 /// Returns the header of an entry, as POSIX describes `ustar`.
-fn header(path: &str, size: usize, mode: u32, kind: u8, secs: u64) -> Result<[u8; BLOCK_BYTES]> {
-    let path = format!("./{path}");
+fn header(prefix: &str, path: &str, size: usize, mode: u32, kind: u8, secs: u64) -> Result<[u8; BLOCK_BYTES]> {
+    let path = format!("{prefix}{path}");
     ensure!(path.len() <= 100, "{path} is too long for an archive");
     let mut block = [0; BLOCK_BYTES];
     let mut put = |at: usize, text: &[u8]| block[at..at + text.len()].copy_from_slice(text);
@@ -68,6 +86,68 @@ fn header(path: &str, size: usize, mode: u32, kind: u8, secs: u64) -> Result<[u8
     let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
     block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
     Ok(block)
+}
+
+/// Returns a zip archive of the files, in their order. Times are in steps of two seconds, and not before 1980.
+pub(super) fn zip(entries: &[Entry], secs: u64) -> Result<Vec<u8>> {
+    let (date, time) = dos_time(secs);
+    let (mut archive, mut directory) = (Vec::new(), Vec::new());
+    for entry in entries {
+        let mut deflate = DeflateEncoder::new(Vec::new(), Compression::best());
+        deflate.write_all(&entry.bytes)?;
+        let packed = deflate.finish()?;
+        let mut crc = Crc::new();
+        crc.update(&entry.bytes);
+        let offset = u32::try_from(archive.len())?;
+        let mut common = Vec::new();
+        // Version 2.0, names in UTF-8, deflated.
+        [20_u16, 1 << 11, 8, time, date].iter().for_each(|field| common.extend(field.to_le_bytes()));
+        common.extend(crc.sum().to_le_bytes());
+        common.extend(u32::try_from(packed.len())?.to_le_bytes());
+        common.extend(u32::try_from(entry.bytes.len())?.to_le_bytes());
+        common.extend(u16::try_from(entry.path.len())?.to_le_bytes());
+        common.extend([0; 2]);
+        archive.extend(b"PK\x03\x04");
+        archive.extend(&common);
+        archive.extend(entry.path.as_bytes());
+        archive.extend(packed);
+        directory.extend(b"PK\x01\x02");
+        // Made on Unix: the upper half of the attributes is the mode of a regular file.
+        directory.extend([20, 3]);
+        directory.extend(&common);
+        directory.extend([0; 6]);
+        directory.extend(((0o100_000 | entry.mode) << 16).to_le_bytes());
+        directory.extend(offset.to_le_bytes());
+        directory.extend(entry.path.as_bytes());
+    }
+    let (count, start) = (u16::try_from(entries.len())?, u32::try_from(archive.len())?);
+    let size = u32::try_from(directory.len())?;
+    archive.extend(directory);
+    archive.extend(b"PK\x05\x06\0\0\0\0");
+    archive.extend(count.to_le_bytes());
+    archive.extend(count.to_le_bytes());
+    archive.extend(size.to_le_bytes());
+    archive.extend(start.to_le_bytes());
+    archive.extend([0; 2]);
+    Ok(archive)
+}
+
+/// Returns the date and the time of a moment in the format of zip archives.
+fn dos_time(secs: u64) -> (u16, u16) {
+    let (days, rest) = (secs / 86_400, secs % 86_400);
+    // Civil date from days, by Howard Hinnant.
+    let shifted = days + 719_468;
+    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    let Some(since) = year.checked_sub(1980) else { return (1 << 5 | 1, 0) };
+    let date = (since << 9) | (month << 5) | day;
+    let time = ((rest / 3600) << 11) | ((rest % 3600 / 60) << 5) | (rest % 60 / 2);
+    (u16::try_from(date).unwrap_or(u16::MAX), u16::try_from(time).unwrap_or(0))
 }
 
 /// Returns a Debian package with these files.
@@ -114,6 +194,31 @@ mod tests {
         let list = listed("tar", &["-tvzf"], &file);
         assert!(list.contains("-rwxr-xr-x root/root      1000 1970-01-02 00:00 ./usr/bin/piton"), "{list}");
         assert!(list.contains("drwxr-xr-x root/root         0 1970-01-02 00:00 ./usr/share/doc/"), "{list}");
+    }
+
+    #[test]
+    fn python_reads_the_zip_archive_with_times_and_modes() {
+        if !testkit::has_program("python3") {
+            return;
+        }
+        let temp = testkit::Sandbox::new();
+        let file = temp.root().join("a.zip");
+        // 2026-11-18 03:04:06 UTC.
+        fs::write(&file, zip(&entries(), 1_794_970_000 + 1046).expect("an archive")).expect("a file");
+        let script = "import sys, zipfile\nz = zipfile.ZipFile(sys.argv[1])\nassert z.testzip() is None\n\
+                      [print(i.filename, i.date_time, oct(i.external_attr >> 16), len(z.read(i))) for i in z.infolist()]";
+        let list = listed("python3", &["-c", script], &file);
+        let time = as_python_prints(1_794_971_046);
+        assert!(list.contains(&format!("usr/bin/piton {time} 0o100755 1000")), "{list}");
+        assert!(list.contains(&format!("usr/share/doc/b {time} 0o100644 4")), "{list}");
+        assert_eq!(dos_time(0), (1 << 5 | 1, 0), "the first day that a zip archive knows");
+    }
+
+    /// Returns a time as Python prints it, by `date`.
+    fn as_python_prints(secs: u64) -> String {
+        let output =
+            Command::new("date").args(["-u", "+(%Y, %-m, %-d, %-H, %-M, %-S)", "-d", &format!("@{secs}")]).output();
+        String::from_utf8(output.expect("date runs").stdout).expect("text").trim().to_owned()
     }
 
     #[test]

@@ -61,6 +61,26 @@ impl Target {
         }
     }
 
+    /// Returns the platforms that pip installs a wheel on. The programs for Linux are static, and need no C library.
+    pub(super) fn wheel_tags(self) -> &'static [&'static str] {
+        match self {
+            Self::LinuxX86 => &["manylinux_2_17_x86_64", "manylinux2014_x86_64", "musllinux_1_1_x86_64"],
+            Self::LinuxArm => &["manylinux_2_17_aarch64", "manylinux2014_aarch64", "musllinux_1_1_aarch64"],
+            Self::MacX86 => &["macosx_10_12_x86_64"],
+            Self::MacArm => &["macosx_11_0_arm64"],
+        }
+    }
+
+    /// Returns the names that npm has for the system and the processor.
+    pub(super) fn npm(self) -> (&'static str, &'static str) {
+        match self {
+            Self::LinuxX86 => ("linux", "x64"),
+            Self::LinuxArm => ("linux", "arm64"),
+            Self::MacX86 => ("darwin", "x64"),
+            Self::MacArm => ("darwin", "arm64"),
+        }
+    }
+
     pub(super) fn is_linux(self) -> bool {
         self.debian().is_some()
     }

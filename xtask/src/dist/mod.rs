@@ -1,12 +1,13 @@
 //! `dist`: everything that is published, from one command: a static program for each architecture of Linux (and a
-//! program for macOS, with `--macos`), in an archive with manual pages, completions and licences; packages for Debian;
-//! the installer; and the checksums of all of them.
+//! program for macOS, with `--macos`), in an archive with manual pages, completions and licences; packages for Debian,
+//! Python and npm; the installer; and the checksums of all of them.
 //!
 //! The same sources give the same bytes, in any directory: `--twice` builds a second time, from a clone elsewhere, and
 //! compares.
 
 mod archive;
 mod build;
+mod packages;
 
 use std::fmt::Write as _;
 use std::fs;
@@ -69,12 +70,19 @@ fn make(root: &Path, targets: &[Target], out: &Path) -> Result<()> {
         let archive = release.archive(*target, program.clone(), &documents);
         let name = format!("piton-{}-{}", release.version, target.name());
         fs::write(out.join(format!("{name}.tar.gz")), tar_gz(&archive, release.secs)?)?;
+        let wheel = packages::wheel(root, *target, release.version, program.clone(), release.secs)?;
+        let npm = packages::npm_program(*target, release.version, program.clone(), release.secs)?;
+        for (name, bytes) in [wheel, npm] {
+            fs::write(out.join(name), bytes)?;
+        }
         if let Some(architecture) = target.debian() {
             let package = Release::debian_files(program, &documents);
             let name = format!("piton_{}_{architecture}.deb", release.version);
             fs::write(out.join(name), deb(&release.control(architecture), &package, release.secs)?)?;
         }
     }
+    let (name, bytes) = packages::npm_client(root, release.version, release.secs)?;
+    fs::write(out.join(name), bytes)?;
     fs::copy(root.join(INSTALLER), out.join("install.sh"))?;
     fs::write(out.join(SUMS), sums(out)?)?;
     Ok(())

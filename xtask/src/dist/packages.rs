@@ -1,0 +1,213 @@
+//! The packages for Python and npm: each carries the program for one platform, and a client of `piton serve` in the
+//! language.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, ensure};
+use sha2::{Digest as _, Sha256};
+
+use super::archive::{Entry, tgz, zip};
+use super::build::Target;
+
+/// Returns the name of the wheel for a target, and its bytes. The program is one of its scripts, so that pip puts it on
+/// the search path.
+pub(super) fn wheel(
+    root: &Path,
+    target: Target,
+    version: &str,
+    program: Vec<u8>,
+    secs: u64,
+) -> Result<(String, Vec<u8>)> {
+    let info = format!("piton-{version}.dist-info");
+    let tags: Vec<String> = target.wheel_tags().iter().map(|tag| format!("Tag: py3-none-{tag}\n")).collect();
+    let readme = fs::read_to_string(root.join("packages/python/README.md"))?;
+    let metadata = format!(
+        "Metadata-Version: 2.1\nName: piton\nVersion: {version}\nSummary: The undo layer for AI coding agents\n\
+         License: MIT OR Apache-2.0\nRequires-Python: >=3.9\nDescription-Content-Type: text/markdown\n\n{readme}"
+    );
+    let kind = format!("Wheel-Version: 1.0\nGenerator: piton\nRoot-Is-Purelib: false\n{}", tags.concat());
+    let mut entries = files_in(&root.join("packages/python/piton"), "piton", &["py", "typed"])?;
+    entries.push(Entry::program(format!("piton-{version}.data/scripts/piton"), program));
+    entries.push(Entry::file(format!("{info}/METADATA"), metadata.into_bytes()));
+    entries.push(Entry::file(format!("{info}/WHEEL"), kind.into_bytes()));
+    for name in ["LICENSE-MIT", "LICENSE-APACHE"] {
+        entries.push(Entry::file(format!("{info}/{name}"), fs::read(root.join(name))?));
+    }
+    entries.sort_by(|a, b| a.path().cmp(b.path()));
+    let line = |entry: &Entry| {
+        format!("{},sha256={},{}\n", entry.path(), base64_url(&Sha256::digest(entry.bytes())), entry.bytes().len())
+    };
+    let record: String = entries.iter().map(line).chain([format!("{info}/RECORD,,\n")]).collect();
+    entries.push(Entry::file(format!("{info}/RECORD"), record.into_bytes()));
+    let name = format!("piton-{version}-py3-none-{}.whl", target.wheel_tags().join("."));
+    Ok((name, zip(&entries, secs)?))
+}
+
+/// Returns the name of the npm package with the program for a target, and its bytes.
+pub(super) fn npm_program(target: Target, version: &str, program: Vec<u8>, secs: u64) -> Result<(String, Vec<u8>)> {
+    let (os, cpu) = target.npm();
+    let manifest = serde_json::json!({
+        "name": format!("piton-{os}-{cpu}"),
+        "version": version,
+        "description": format!("The program of the package piton for {os} {cpu}"),
+        "license": "MIT OR Apache-2.0",
+        "os": [os],
+        "cpu": [cpu],
+        "files": ["bin/piton"],
+    });
+    let entries = [
+        Entry::file("package/package.json".to_owned(), format!("{manifest:#}\n").into_bytes()),
+        Entry::program("package/bin/piton".to_owned(), program),
+    ];
+    Ok((format!("piton-{os}-{cpu}-{version}.tgz"), tgz(&entries, secs)?))
+}
+
+/// Returns the name of the npm package with the client, and its bytes.
+pub(super) fn npm_client(root: &Path, version: &str, secs: u64) -> Result<(String, Vec<u8>)> {
+    let dir = root.join("packages/npm");
+    let manifest: serde_json::Value = serde_json::from_slice(&fs::read(dir.join("package.json"))?)?;
+    ensure!(manifest["version"] == version, "packages/npm/package.json is not of version {version}");
+    for (name, wanted) in manifest["optionalDependencies"].as_object().context("no optionalDependencies")? {
+        ensure!(wanted == version, "packages/npm/package.json wants {name} {wanted}, which is not {version}");
+    }
+    let mut entries = Vec::new();
+    for name in ["package.json", "index.js", "index.d.ts", "README.md"] {
+        entries.push(Entry::file(format!("package/{name}"), fs::read(dir.join(name))?));
+    }
+    entries.push(Entry::program("package/bin.js".to_owned(), fs::read(dir.join("bin.js"))?));
+    Ok((format!("piton-npm-{version}.tgz"), tgz(&entries, secs)?))
+}
+
+/// Returns the files of a directory with one of these endings.
+fn files_in(dir: &Path, place: &str, endings: &[&str]) -> Result<Vec<Entry>> {
+    let mut entries = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        let is_wanted = path.extension().is_some_and(|end| endings.iter().any(|wanted| end == *wanted));
+        let name = path.file_name().and_then(|name| name.to_str()).filter(|_| is_wanted);
+        if let Some(name) = name {
+            entries.push(Entry::file(format!("{place}/{name}"), fs::read(&path)?));
+        }
+    }
+    Ok(entries)
+}
+
+/// Encodes bytes as the record of a wheel has them: base64 for URLs, without padding.
+fn base64_url(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let mut text = String::new();
+    for group in bytes.chunks(3) {
+        let bits = group.iter().enumerate().fold(0_u32, |bits, (at, byte)| bits | (u32::from(*byte) << (16 - 8 * at)));
+        let digits = (0..=group.len()).map(|at| DIGITS[((bits >> (18 - 6 * at)) & 63) as usize]);
+        text.extend(digits.map(char::from));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::process::Command;
+
+    use super::*;
+    use crate::workspace::workspace_root;
+
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+    #[test]
+    fn base64_is_that_of_the_standard() {
+        assert_eq!(
+            ["", "f", "fo", "foo", "foob"].map(|text| base64_url(text.as_bytes())),
+            ["", "Zg", "Zm8", "Zm9v", "Zm9vYg"]
+        );
+        assert_eq!(base64_url(&[0xfb, 0xff]), "-_8");
+    }
+
+    /// Returns the program that `cargo test --workspace` has built; says so if there is none.
+    fn program() -> Option<PathBuf> {
+        let program = workspace_root().join("target/debug/piton");
+        if !program.is_file() {
+            eprintln!("skipped: there is no {}", program.display());
+        }
+        program.is_file().then_some(program)
+    }
+
+    fn run(command: &mut Command) {
+        let output = command.output().expect("it starts");
+        let said = [output.stdout, output.stderr].concat();
+        assert!(output.status.success(), "{command:?}\n{}", String::from_utf8_lossy(&said));
+    }
+
+    /// Installs the built wheel into a new environment, and runs the package's tests and the example there.
+    #[test]
+    fn the_wheel_installs_and_passes_its_tests() {
+        let Some(program) = program().filter(|_| testkit::has_program("python3")) else { return };
+        let (root, temp) = (workspace_root(), testkit::Sandbox::new());
+        let program = fs::read(program).expect("the program");
+        let (name, bytes) = wheel(&root, Target::host().expect("a target"), VERSION, program, 0).expect("a wheel");
+        let (file, venv) = (temp.root().join(name), temp.root().join("venv"));
+        fs::write(&file, bytes).expect("a file");
+        run(Command::new("python3").args(["-m", "venv"]).arg(&venv));
+        run(Command::new(venv.join("bin/pip")).args(["install", "--no-index", "--quiet"]).arg(&file));
+        run(Command::new(venv.join("bin/piton")).arg("--version"));
+        let python = || {
+            let mut command = Command::new(venv.join("bin/python"));
+            command.env_remove("PITON").env("HOME", temp.home()).current_dir(temp.project());
+            command
+        };
+        run(python().arg(root.join("packages/python/tests/test_piton.py")));
+        example(python().arg(root.join("packages/examples/agent.py")), &temp);
+    }
+
+    /// Installs the built packages into a new project, and runs the client's tests, the example and `npx piton` there.
+    #[test]
+    fn the_npm_packages_install_and_pass_their_tests() {
+        let Some(program) = program().filter(|_| testkit::has_program("npm")) else { return };
+        let (root, temp) = (workspace_root(), testkit::Sandbox::new());
+        let program = fs::read(program).expect("the program");
+        let target = Target::host().expect("a target");
+        let own = npm_program(target, VERSION, program, 0).expect("a package");
+        let client = npm_client(&root, VERSION, 0).expect("a package");
+        let dir = temp.root().join("app");
+        fs::create_dir(&dir).expect("a directory");
+        fs::write(dir.join("package.json"), r#"{"name": "app", "type": "module"}"#).expect("a file");
+        let files = [own, client].map(|(name, bytes)| {
+            fs::write(temp.root().join(&name), bytes).expect("a file");
+            temp.root().join(name)
+        });
+        let in_app = |program: &str| {
+            let mut command = Command::new(program);
+            command.env_remove("PITON").env("HOME", temp.home()).current_dir(&dir);
+            command
+        };
+        run(in_app("npm").args(["install", "--offline", "--no-audit", "--no-fund", "--omit=optional"]).args(&files));
+        fs::copy(root.join("packages/npm/test/client.test.js"), dir.join("client.test.js")).expect("a file");
+        run(in_app("node").args(["--test", "client.test.js"]));
+        run(in_app("npx").args(["--offline", "piton", "--version"]));
+        // Node before 22.18 does not run TypeScript: without its types, the example is JavaScript.
+        let example_text = fs::read_to_string(root.join("packages/examples/agent.ts")).expect("the example");
+        let plain = example_text.replace(": string[]", "").replace(": string", "").replace("): void", ")");
+        fs::write(dir.join("agent.js"), plain).expect("a file");
+        example(in_app("node").arg("agent.js"), &temp);
+    }
+
+    /// Plays three turns through an example, and takes one back.
+    fn example(command: &mut Command, temp: &testkit::Sandbox) {
+        use std::io::Write as _;
+        let dir = temp.other_project("example");
+        fs::write(dir.join("a.txt"), "one\n").expect("a file");
+        let mut child = command
+            .arg(&dir)
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        let lines = b"echo two >> a.txt\nrm a.txt\nundo\nquit\n";
+        child.stdin.take().expect("a pipe").write_all(lines).expect("it reads");
+        let output = child.wait_with_output().expect("it ends");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success() && said.contains("restored: 1 written, 0 removed"), "{said}");
+        assert_eq!(fs::read_to_string(dir.join("a.txt")).expect("it is back"), "one\ntwo\n", "{said}");
+    }
+}
