@@ -32,6 +32,7 @@ pub(crate) enum Command {
     Rollback(cmd::rollback::Rollback),
     Diff(cmd::diff::DiffArgs),
     Restore(cmd::restore::RestoreArgs),
+    Rewind(cmd::rewind::Rewind),
     Revert(cmd::revert::RevertArgs),
     Undo(cmd::restore::Undo),
     Redo(cmd::restore::Redo),

@@ -9,6 +9,7 @@ mod cmd;
 mod columns;
 mod complete;
 mod context;
+mod conversation;
 mod edit;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
@@ -90,6 +91,7 @@ fn carry_out(command: &Command, global: &Global, output: &Output) -> anyhow::Res
             rescue(&|context| cmd::revert::run_keep_edits(args, context, output))
         }
         Command::Restore(args) => rescue(&|context| cmd::restore::run(args, context, output)),
+        Command::Rewind(args) => rescue(&|context| cmd::rewind::run(args, context, output)),
         Command::Revert(args) => rescue(&|context| cmd::revert::run(args, context, output)),
         Command::Undo(args) => rescue(&|context| cmd::restore::undo(args, context, output)),
         Command::Redo(args) => rescue(&|context| cmd::restore::redo(args, context, output)),

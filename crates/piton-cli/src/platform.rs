@@ -73,6 +73,19 @@ pub(crate) fn start_in_own_group(command: &mut Command) -> &mut Command {
     command.process_group(0)
 }
 
+/// Kills every process of a group, which its leader gives its id.
+pub(crate) fn kill_group(leader: u32) {
+    let group = i32::try_from(leader).ok().and_then(rustix::process::Pid::from_raw);
+    if let Some(group) = group {
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+    }
+}
+
+/// Replaces this process by another program. Returns only if that fails.
+pub(crate) fn become_program(command: &mut Command) -> io::Error {
+    command.exec()
+}
+
 /// Returns the id of the parent of a process, or of this process if `pid` is `None`.
 pub(crate) fn parent_of(pid: Option<u32>) -> Option<u32> {
     let Some(pid) = pid else { return Some(std::os::unix::process::parent_id()) };

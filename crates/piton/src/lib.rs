@@ -90,7 +90,7 @@ pub use local_files::{LocalFiles, differing_local_files, local_files};
 pub use local_report::LocalReport;
 pub use manager::{Manager, TurnStart};
 pub use mark::{MarkOutcome, MarkReport, mark, unmark};
-pub use notice::{tell_sessions, tell_sessions_of_revert};
+pub use notice::{tell_sessions, tell_sessions_of_revert, tell_sessions_of_rewind};
 pub use piton_triggers as triggers;
 pub use progress::Progress;
 pub use project::{Project, working_dir_for_path};
@@ -117,7 +117,7 @@ pub use status::{LastEvent, ProjectStatus, Status, StatusProblem, last_heard, mi
 pub use store::{
     Affected, Archive, Checkpoint, CheckpointKind, Facts, Finding, FindingKind, Intent, Loss, Notice, Origin, ReadData,
     RepairStep, RestoreVerb, Restoring, RewindMark, Severity, StepRecord, Store, TurnRecord, UsualModes, VerifyReport,
-    Waiting, verify,
+    Waiting, forks_dir, verify,
 };
 pub use take::{Outcome, Report, Request, WhySkipped, take};
 pub use time::Moment;

@@ -12,6 +12,23 @@ use crate::store::{Checkpoint, CheckpointKind, Notice, SessionKey, Store};
 /// Leaves a notice for every session that has worked in the project since the restored checkpoint, including those
 /// whose turns took none because nothing had changed. Returns the number of sessions.
 pub fn tell_sessions(store: &Store, project: &Project, report: &RestoreReport) -> Result<usize> {
+    leave_notices(store, project, &report.target, &restored(report), report)
+}
+
+/// Like [`tell_sessions`], after a rewind: says that the conversation continues from there in the session `fork`, or in a
+/// new one. A session that goes on nevertheless learns that its files went back.
+pub fn tell_sessions_of_rewind(
+    store: &Store,
+    project: &Project,
+    report: &RestoreReport,
+    fork: Option<&str>,
+) -> Result<usize> {
+    let session = fork.map_or_else(|| "a new session".to_owned(), |fork| format!("the session {fork}"));
+    let what = format!("{}, and the conversation was rewound to there: it continues in {session}", restored(report));
+    leave_notices(store, project, &report.target, &what, report)
+}
+
+fn restored(report: &RestoreReport) -> String {
     let target = &report.target;
     let state = match target.facts.kind {
         CheckpointKind::End => "the end of a turn, ",
@@ -19,8 +36,7 @@ pub fn tell_sessions(store: &Store, project: &Project, report: &RestoreReport) -
         _ => "",
     };
     let (id, time) = (target.id.short(), target.time.date_and_time());
-    let what = format!("were restored to {state}the checkpoint {id} of {time}");
-    leave_notices(store, project, target, &what, report)
+    format!("were restored to {state}the checkpoint {id} of {time}")
 }
 
 /// Like [`tell_sessions`], for every session that has worked in the project since the reverted turn began.

@@ -275,6 +275,8 @@ pub struct LastEvent {
     pub time: Moment,
     /// Event, or the reason of the checkpoint that was taken for it.
     pub what: String,
+    /// Version of the agent at that time, if it is known.
+    pub version: Option<String>,
 }
 
 /// Returns the last activity of each agent, from the notes about its sessions and from the newest checkpoint of each
@@ -287,13 +289,15 @@ pub fn last_heard(store: &Store) -> BTreeMap<String, LastEvent> {
             Some(_) => "a prompt",
         };
         let time = Moment { secs: note.time_secs, nanos: 0, offset_secs: 0 };
-        (key.agent, LastEvent { time, what: what.to_owned() })
+        (key.agent, LastEvent { time, what: what.to_owned(), version: note.version })
     });
     let mut last: BTreeMap<String, LastEvent> = BTreeMap::new();
     for (agent, heard) in notes.chain(newest_checkpoints(store).unwrap_or_default()) {
         // Within the same second, prefer the checkpoint: it says more.
-        if last.get(&agent).is_none_or(|known| known.time.secs <= heard.time.secs) {
-            last.insert(agent, heard);
+        let known = last.get(&agent);
+        if known.is_none_or(|known| known.time.secs <= heard.time.secs) {
+            let version = heard.version.or_else(|| known.and_then(|known| known.version.clone()));
+            last.insert(agent, LastEvent { version, ..heard });
         }
     }
     last
@@ -308,11 +312,11 @@ fn newest_checkpoints(store: &Store) -> Result<Vec<(String, LastEvent)>> {
         let mut newest = [newest];
         store.ledger.assign(&project, &mut newest);
         let [Checkpoint { turns, facts, time, reason, .. }] = newest;
-        all.extend(facts.origin.agent.map(|agent| (agent, LastEvent { time, what: reason })));
+        all.extend(facts.origin.agent.map(|agent| (agent, LastEvent { time, what: reason, version: None })));
         // Oldest first, so that the last of each agent wins.
         let told = turns.into_iter().rev().filter_map(|turn| {
             let what = turn.headline();
-            Some((turn.agent?, LastEvent { time: turn.time.unwrap_or(time), what }))
+            Some((turn.agent?, LastEvent { time: turn.time.unwrap_or(time), what, version: turn.agent_version }))
         });
         all.extend(told);
     }

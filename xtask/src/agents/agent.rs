@@ -8,9 +8,11 @@ mod hermes;
 mod opencode;
 mod qwen;
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
 use super::install::Package;
 use super::scratch::Scratch;
@@ -91,6 +93,12 @@ pub(super) trait Agent: Sync {
         &[]
     }
 
+    /// Returns everything that the agent stores of a session, to be compared with what it stores later: by default the
+    /// files with the session in their path.
+    fn conversation(&self, scratch: &Scratch, session: &str) -> Result<Vec<u8>> {
+        files_of(&scratch.home, session)
+    }
+
     /// Returns the files that contain the hook's command and its timeout.
     fn hook_files(&self, scratch: &Scratch) -> Vec<PathBuf>;
 }
@@ -104,6 +112,38 @@ pub(super) const ALL: [&dyn Agent; 7] = [
     &qwen::Qwen,
     &copilot::Copilot,
 ];
+
+/// Returns names and contents of the transcripts with a session in their path. Some agents put only its first part there.
+fn files_of(home: &Path, session: &str) -> Result<Vec<u8>> {
+    let short = session.split('-').next().unwrap_or(session);
+    let mut all: BTreeMap<PathBuf, Vec<u8>> = BTreeMap::new();
+    let mut dirs = vec![home.to_owned()];
+    while let Some(dir) = dirs.pop() {
+        for entry in fs::read_dir(&dir)? {
+            let path = entry?.path();
+            let name = path.strip_prefix(home)?.to_string_lossy().into_owned();
+            let is_own = name.contains(session) || name.contains("chats") && name.contains(short);
+            if path.is_dir() && !path.is_symlink() && !name.contains(".hermes/checkpoints") {
+                dirs.push(path);
+            } else if is_own && name.ends_with(".jsonl") {
+                all.insert(path.clone(), fs::read(&path)?);
+            }
+        }
+    }
+    ensure!(!all.is_empty(), "no transcript of {session} in {}", home.display());
+    Ok(all.into_iter().flat_map(|(path, bytes)| [path.into_os_string().into_encoded_bytes(), bytes].concat()).collect())
+}
+
+/// Returns the rows that a query finds in a database, as text. The driver of Python reads it.
+fn rows_of(scratch: &Scratch, database: &Path, queries: &[(&str, &str)]) -> Result<Vec<u8>> {
+    const SCRIPT: &str = "import sqlite3, sys\ndb = sqlite3.connect('file:' + sys.argv[1] + '?mode=ro', uri=True)\n\
+        for query, value in zip(sys.argv[2::2], sys.argv[3::2]):\n    for row in db.execute(query, (value,)): print(row)\n";
+    let mut line = vec!["python3".to_owned(), "-c".to_owned(), SCRIPT.to_owned(), database.display().to_string()];
+    line.extend(queries.iter().flat_map(|(query, value)| [(*query).to_owned(), (*value).to_owned()]));
+    let rows = scratch.run(&line, "rows")?.ok("python3")?.out;
+    ensure!(!rows.is_empty(), "no rows in {}", database.display());
+    Ok(rows.into_bytes())
+}
 
 /// Returns the words of a command line.
 fn words(words: &[&str]) -> Vec<String> {

@@ -6,6 +6,7 @@ mod ends;
 mod headless;
 mod late;
 mod losses;
+mod rewind;
 mod typed;
 mod uninstall;
 
@@ -139,6 +140,22 @@ pub(super) const ALL: [Scenario; 16] = [
         fits: always,
         is_quick: false,
         run: losses::read_only_store,
+    },
+    Scenario {
+        name: "rewind",
+        mode: Mode::Headless,
+        checks: &["rewind-4", "rewind-3", "rewind-2", "rewind-1", "rewind-old", "rewind-list", "rewind-clean"],
+        fits: always,
+        is_quick: false,
+        run: rewind::each_prompt,
+    },
+    Scenario {
+        name: "rewind-worktree",
+        mode: Mode::Headless,
+        checks: &["rewind-worktree", "rewind-fork"],
+        fits: always,
+        is_quick: false,
+        run: rewind::in_worktree,
     },
     Scenario {
         name: "typed",

@@ -328,6 +328,16 @@ impl Scratch {
         Ok(())
     }
 
+    /// Returns the session of the last prompt.
+    pub(super) fn session(&self) -> Option<&str> {
+        self.session.as_deref()
+    }
+
+    /// Makes the next prompt continue a session, or begin one.
+    pub(super) fn continue_in(&mut self, session: Option<&str>) {
+        self.session = session.map(str::to_owned);
+    }
+
     /// Makes the next prompt begin a new session.
     pub(super) fn forget_session(&mut self) {
         self.session = None;

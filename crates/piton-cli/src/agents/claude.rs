@@ -1,5 +1,7 @@
 //! Claude Code.
 
+mod conversation;
+
 use serde_json::{Value, json};
 
 use super::event::EventKind;
@@ -52,6 +54,7 @@ pub(super) static SPEC: Spec = Spec {
     programs: &["claude"],
     home: Some(Home { variable: Some("CLAUDE_CONFIG_DIR"), default: ".claude", dir: "" }),
     rewinding: "in Claude Code: `/rewind`, choose that prompt, restore the conversation only",
+    conversation: Some(conversation::SPEC),
     payload: PayloadSpec {
         events: shared::EVENTS,
         salvaged: &["hook_event_name", "session_id", "prompt_id", "cwd", "tool_name"],

@@ -1,5 +1,8 @@
 //! Codex, which runs only hooks that the user has approved, each by the hash of its definition.
 
+mod app_server;
+mod conversation;
+
 use serde_json::json;
 
 use super::guide::GuideFacts;
@@ -16,6 +19,7 @@ pub(super) static SPEC: Spec = Spec {
     home: Some(Home { variable: Some("CODEX_HOME"), default: ".codex", dir: "" }),
     surface: Surface::Prompt,
     rewinding: "in Codex: Esc twice, then choose that prompt",
+    conversation: Some(conversation::SPEC),
     payload: PayloadSpec {
         events: shared::EVENTS,
         salvaged: &["hook_event_name", "session_id", "turn_id", "cwd", "tool_name", "agent_id"],

@@ -1,5 +1,7 @@
 //! Copilot CLI, which also runs the hooks in Claude's settings, and denies a tool whose hook fails.
 
+mod conversation;
+
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
@@ -20,6 +22,7 @@ pub(super) static SPEC: Spec = Spec {
     title: "Copilot CLI",
     programs: &["copilot"],
     home: Some(Home { variable: Some("COPILOT_HOME"), default: ".copilot", dir: "" }),
+    conversation: Some(conversation::SPEC),
     payload: PayloadSpec {
         evidence,
         event_key: |fields| if fields.contains_key("hookName") { "hookName" } else { "hook_event_name" },

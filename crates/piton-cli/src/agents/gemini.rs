@@ -1,5 +1,7 @@
 //! Gemini CLI, which runs hooks in trusted folders only.
 
+mod conversation;
+
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -37,6 +39,7 @@ pub(super) static SPEC: Spec = Spec {
     programs: &["gemini"],
     // Gemini creates `.gemini` in the directory that the variable names.
     home: Some(Home { variable: Some("GEMINI_CLI_HOME"), default: "", dir: ".gemini" }),
+    conversation: Some(conversation::SPEC),
     payload: PayloadSpec {
         evidence: |fields, _| match hook_event_name(fields) {
             "BeforeAgent" | "BeforeTool" | "AfterAgent" => Evidence::Name,

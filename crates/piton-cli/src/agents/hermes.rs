@@ -1,5 +1,7 @@
 //! Hermes: hooks and a plugin of ours in its YAML configuration, and consent that it stores in a file.
 
+mod conversation;
+
 use std::fs;
 use std::path::Path;
 
@@ -29,6 +31,7 @@ pub(super) static SPEC: Spec = Spec {
     home: Some(Home { variable: Some("HERMES_HOME"), default: ".hermes", dir: "" }),
     surface: Surface::Plugin,
     rewinding: "in Hermes: `/undo` until that prompt is gone",
+    conversation: Some(conversation::SPEC),
     payload: PayloadSpec {
         evidence: |fields, _| match hook_event_name(fields) {
             "pre_llm_call"

@@ -1,5 +1,8 @@
 //! opencode: a plugin of ours passes its events to the hook.
 
+mod conversation;
+mod server;
+
 use serde_json::json;
 
 use super::event::{Evidence, Keys, Meaning, hook_event_name};
@@ -17,6 +20,7 @@ pub(super) static SPEC: Spec = Spec {
     programs: &["opencode"],
     home: Some(Home { variable: Some("XDG_CONFIG_HOME"), default: ".config", dir: "opencode" }),
     rewinding: "in opencode: `/undo` until that prompt is gone",
+    conversation: Some(conversation::SPEC),
     payload: PayloadSpec {
         evidence: |fields, _| match hook_event_name(fields) {
             "chat.message" | "tool.execute.before" | "event:session.created" | "event:session.idle" => Evidence::Name,

@@ -1,5 +1,7 @@
 //! Qwen Code: the events of Claude Code, the tools and handlers of Gemini CLI.
 
+mod conversation;
+
 use super::event::EventKind;
 use super::guide::GuideFacts;
 use super::setup::{Home, OwnFile, Setup};
@@ -13,6 +15,7 @@ pub(super) static SPEC: Spec = Spec {
     title: "Qwen Code",
     programs: &["qwen"],
     home: Some(Home { variable: None, default: ".qwen", dir: "" }),
+    conversation: Some(conversation::SPEC),
     payload: PayloadSpec {
         events: shared::EVENTS,
         // Qwen sends the event again after each tool, with an empty prompt.

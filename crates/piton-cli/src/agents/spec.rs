@@ -10,6 +10,7 @@ use super::setup::{
     Caller, ConfigFile, EnvLookup, Home, HookFormat, Ours, Setup, SetupPlace, Trust, TrustInput, Whose,
 };
 use super::shared;
+use crate::conversation::ConversationSpec;
 use crate::surface::Surface;
 
 /// A coding agent.
@@ -24,8 +25,10 @@ pub(crate) struct Spec {
     pub(crate) home: Option<Home>,
     /// The surface on which answers of the hook are read.
     pub(crate) surface: Surface,
-    /// Instructions for rewinding the conversation in the agent, which no agent lets another program do.
+    /// Instructions for rewinding the conversation inside the agent.
     pub(crate) rewinding: &'static str,
+    /// Forks of its conversations; `None` if piton cannot make any.
+    pub(crate) conversation: Option<ConversationSpec>,
     pub(crate) payload: PayloadSpec,
     pub(crate) tools: ToolSpec,
     pub(crate) version: VersionSpec,
@@ -163,6 +166,7 @@ impl Spec {
         home: None,
         surface: Surface::Slash,
         rewinding: "the agent is told at its next prompt, where it listens; a new session is the sure way",
+        conversation: None,
         payload: PayloadSpec::DEFAULT,
         tools: ToolSpec { readers: &[], shells: &[] },
         version: VersionSpec::DEFAULT,

@@ -12,6 +12,7 @@ use crate::agents::Agent;
 use crate::agents::setup::{Caller, Homes, Ours, Setup, TIMEOUT_SECS, Trust, TrustInput, Whose};
 use crate::columns::counted;
 use crate::context::{ConfigPolicy, ConfigProblem, Context};
+use crate::conversation::is_known_version;
 use crate::edit::{Config, files};
 use crate::hints::{self, Problem};
 use crate::hook::OWN_TEXT_ARRIVED;
@@ -238,6 +239,7 @@ fn check(agent: Agent, homes: &Homes, context: &Context, on_record: &OnRecord, a
     if places.len() > 1 {
         checked.notes.push("hooked up for the user and for this project".to_owned());
     }
+    checked.notes.extend(unknown_conversations(agent, on_record));
     let mut own = on_record.events.iter().filter(|event| event.agent.as_deref() == Some(name)).peekable();
     checked.last_event = Seen::new(own.peek().copied(), on_record.heard.get(name));
     let (turns, past) = unprotected_turns(context, agent);
@@ -255,6 +257,20 @@ fn check(agent: Agent, homes: &Homes, context: &Context, on_record: &OnRecord, a
         checked.problems.push(Problem::new(what, why));
     }
     checked
+}
+
+/// Returns a remark if the last version of the agent that was seen is not one whose conversations can be forked.
+fn unknown_conversations(agent: Agent, on_record: &OnRecord) -> Option<String> {
+    let known = agent.spec().conversation.as_ref()?.versions;
+    let version = on_record.heard.get(agent.name)?.version.as_deref()?;
+    let names: Vec<_> = known.iter().map(|known| format!("{known}x")).collect();
+    (!is_known_version(version, known)).then(|| {
+        let version = plain(version);
+        format!(
+            "version {version}: `piton rewind` takes back files only, as piton knows conversations of {}",
+            names.join(" and ")
+        )
+    })
 }
 
 /// Returns problems with the `/rollback` command: a command file of an older version, or one whose text arrived

@@ -9,6 +9,7 @@ pub(crate) mod diff;
 pub(crate) mod doctor;
 pub(crate) mod export;
 pub(crate) mod finish;
+pub(crate) mod fork;
 pub(crate) mod hook;
 pub(crate) mod hunks;
 pub(crate) mod install;
@@ -24,6 +25,7 @@ pub(crate) mod reference;
 pub(crate) mod repair;
 pub(crate) mod restore;
 pub(crate) mod revert;
+pub(crate) mod rewind;
 pub(crate) mod rollback;
 #[cfg(test)]
 mod schema;

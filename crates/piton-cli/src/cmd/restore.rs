@@ -8,9 +8,10 @@ use piton::session::RecordRewind;
 use piton::{
     Checkpoint, CheckpointId, Error, ErrorKind, IgnoredFiles, Origin, OtherWork, Progress, Project, Restore,
     RestoreOptions, RestoreOutcome, RestorePlan, RestoreReport, RestoreTo, RulesChanged, Settings, Store, TurnRecord,
-    tell_sessions,
+    tell_sessions, tell_sessions_of_rewind,
 };
 
+use super::fork::{Companion, ConversationFork, ConversationJson};
 use super::paths::{check_from_here, parse_paths};
 use crate::agents::Agent;
 use crate::columns::counted;
@@ -135,6 +136,18 @@ pub(crate) fn restore(
     context: &Context,
     output: &Output,
 ) -> anyhow::Result<()> {
+    restore_with(to, paths, how, Companion::Nothing, context, output)
+}
+
+/// Restores files, after the fork that goes with them was written.
+pub(super) fn restore_with(
+    to: RestoreTo<'_>,
+    paths: &[OsString],
+    how: &How,
+    mut companion: Companion<'_>,
+    context: &Context,
+    output: &Output,
+) -> anyhow::Result<()> {
     let paths = parse_paths(paths)?;
     let store = context.store_with_checkpoints()?;
     let project = context.project(Some(&store))?;
@@ -153,37 +166,45 @@ pub(crate) fn restore(
     if how.dry_run || asks {
         let planned = watch(output, |progress| job.prepare(options, progress))?;
         if how.dry_run {
-            output.json(&RestoreJson::new(&planned, planned.target(), how.session.as_deref()));
-            output.text(&plan_text(&planned, usize::MAX));
+            let json = RestoreJson::new(&planned, planned.target(), how.session.as_deref());
+            output.json(&json.with(companion.json(context)));
+            output.text(&joined(plan_text(&planned, usize::MAX), companion.plan_lines()));
             return Ok(());
         }
-        output.text(&plan_text(&planned, 12));
+        output.text(&joined(plan_text(&planned, 12), companion.plan_lines()));
         let (target, changes) = (planned.target().id, planned.plan().changes());
         // The plan lists the work of other sessions that it undoes, so confirming the plan agrees to that, too.
         options.across_sessions |= !planned.others().is_empty();
         // Do not hold the locks of the store while waiting for the answer.
         drop(planned);
-        if changes > 0 && !output.confirmed("Restore? [y/N] ", "--yes")? {
+        let question = if companion.is_nothing() { "Restore? [y/N] " } else { "Rewind? [y/N] " };
+        if (changes > 0 || !companion.is_nothing()) && !output.confirmed(question, "--yes")? {
             return Err(Declined("nothing was touched", None).into());
         }
         agreed = Some(target);
     }
     options.is_dry = false;
-    let report = match job.apply(options, agreed) {
+    let report = match job.apply(options, agreed, &mut companion) {
         // `--yes` does not cover the work of other sessions.
         Err(error) if error.kind() == ErrorKind::NeedsConsent && is_terminal => {
             output.warn(&error.to_string());
             if !output.confirmed("Take that back, too? [y/N] ", "--across-sessions")? {
                 return Err(Declined("nothing was touched", None).into());
             }
-            job.apply(options.across_sessions(true), agreed)?
+            job.apply(options.across_sessions(true), agreed, &mut companion)?
         }
         done => done?,
     };
-    tell_agents(&context.settings, &store, &project, &report);
+    match &companion {
+        Companion::Fork(fork) => tell_of_rewind(&context.settings, &store, &project, &report, fork),
+        _ => tell_agents(&context.settings, &store, &project, &report),
+    }
     maintenance::start_if_due(&store, &context.settings, context.config.as_deref());
-    output.json(&RestoreJson::new(&report, &report.target, how.session.as_deref()));
-    output.text(&report_text(&report, &paths, output.surface, how.session.as_deref()));
+    let json = RestoreJson::new(&report, &report.target, how.session.as_deref());
+    output.json(&json.with(companion.json(context)));
+    let place = if companion.is_nothing() { ReportFor::Restore } else { ReportFor::Rewind };
+    let text = report_text(&report, &paths, output.surface, how.session.as_deref(), place);
+    output.text(&joined(text, companion.lines(output.surface, context)));
     if output.was_interrupted() {
         output.hint("it was too late to stop");
     }
@@ -210,7 +231,12 @@ impl<'a> RestoreJob<'a> {
 
     /// Carries out the restore. Fails with `Busy` if the user agreed to another checkpoint, and with `Stopped` if
     /// interrupted before the first change.
-    fn apply(&self, options: RestoreOptions<'_>, agreed: Option<CheckpointId>) -> piton::Result<RestoreReport> {
+    fn apply(
+        &self,
+        options: RestoreOptions<'_>,
+        agreed: Option<CheckpointId>,
+        companion: &mut Companion<'_>,
+    ) -> piton::Result<RestoreReport> {
         watch(self.output, |progress| {
             let restore = self.prepare(options, progress)?;
             // A checkpoint may have been taken before the user answered: the same number is then another checkpoint.
@@ -223,9 +249,30 @@ impl<'a> RestoreJob<'a> {
             if progress.is_cancelled() {
                 return Err(Error::new(ErrorKind::Stopped, "restore").because("stopped; no file was touched"));
             }
-            restore.apply_watched(progress)
+            // Without consent, the restore is refused below, and there is nothing to fork for.
+            if restore.plan().changes() == 0 || restore.others().is_empty() || options.across_sessions {
+                companion.write().map_err(not_forked)?;
+            }
+            let done = restore.apply_watched(progress);
+            if done.is_err() {
+                companion.take_back();
+            }
+            done
         })
     }
+}
+
+/// Returns the error for a fork that could not be written.
+fn not_forked(error: anyhow::Error) -> Error {
+    error.downcast::<Error>().unwrap_or_else(|error| {
+        Error::new(ErrorKind::Io, "fork the conversation")
+            .because(format!("{error:#}; no file was touched"))
+            .with_hint("the files alone go back with the option for files only")
+    })
+}
+
+fn joined(text: String, lines: Vec<String>) -> String {
+    std::iter::once(text).chain(lines).collect::<Vec<_>>().join("\n")
 }
 
 pub(crate) fn shown(path: &[u8]) -> String {
@@ -357,6 +404,27 @@ pub(crate) fn tell_agents(settings: &Settings, store: &Store, project: &Project,
     }
 }
 
+/// Like [`tell_agents`], after a rewind: the old session is told that the conversation was forked.
+pub(crate) fn tell_of_rewind(
+    settings: &Settings,
+    store: &Store,
+    project: &Project,
+    report: &RestoreReport,
+    fork: &ConversationFork,
+) {
+    if settings.tell_agent {
+        let _ = tell_sessions_of_rewind(store, project, report, fork.forked_session());
+    }
+}
+
+/// Command whose result is described.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReportFor {
+    Restore,
+    /// The conversation is described by the caller.
+    Rewind,
+}
+
 /// Describes the result of a restore, limited to `paths` unless that is empty. Commands are worded for the surface.
 /// `session` is the session that asked for the restore, if any.
 pub(crate) fn report_text(
@@ -364,6 +432,7 @@ pub(crate) fn report_text(
     paths: &[Vec<u8>],
     surface: Surface,
     session: Option<&str>,
+    place: ReportFor,
 ) -> String {
     let names: Vec<_> = paths.iter().map(|path| shown(path)).collect();
     let target = format!("{} ({})", report.target.id.short(), plain(&report.target.headline()));
@@ -390,7 +459,7 @@ pub(crate) fn report_text(
         lines.extend(report.left.iter().map(|left| format!("  {}: {}", shown(&left.path), left.why)));
     }
     let Origin { agent, session, turn, .. } = talk(&report.target, session);
-    if let (Some(session), Some(turn)) = (session, turn) {
+    if let (Some(session), Some(turn), ReportFor::Restore) = (session, turn, place) {
         lines.push(format!("Conversation at this checkpoint: session {}, turn {}", plain(&session), plain(&turn)));
         let agent = agent.as_deref().and_then(Agent::parse);
         lines.extend(agent.map(|agent| format!("  {}", agent.rewinding)));
@@ -460,6 +529,9 @@ pub(crate) struct RestoreJson<'a, R> {
     report: &'a R,
     /// place in the conversation that the checkpoint belongs to, or null
     rewind: Option<RewindJson>,
+    /// the conversation, where it goes back, too
+    #[serde(skip_serializing_if = "Option::is_none")]
+    conversation: Option<ConversationJson>,
 }
 
 /// JSON of a place in a conversation.
@@ -475,11 +547,17 @@ struct RewindJson {
 impl<'a, R> RestoreJson<'a, R> {
     /// Returns the report of a revert, after which the conversation goes on.
     pub(super) fn without_rewind(report: &'a R) -> Self {
-        Self { report, rewind: None }
+        Self { report, rewind: None, conversation: None }
     }
 
     pub(super) fn new(report: &'a R, target: &Checkpoint, session: Option<&str>) -> Self {
         let Origin { session, turn, .. } = talk(target, session);
-        Self { report, rewind: session.zip(turn).map(|(session, turn)| RewindJson { session, turn }) }
+        let rewind = session.zip(turn).map(|(session, turn)| RewindJson { session, turn });
+        Self { report, rewind, conversation: None }
+    }
+
+    /// Adds the conversation.
+    fn with(self, conversation: Option<ConversationJson>) -> Self {
+        Self { conversation, ..self }
     }
 }

@@ -8,7 +8,7 @@ use piton::{Change, Checkpoint, Error, ErrorKind, Event, History, Listed, Projec
 
 use super::restore::How;
 use super::revert::RevertArgs;
-use super::{diff, restore, revert};
+use super::{diff, restore, revert, rewind};
 use crate::columns::{self, wrapped};
 use crate::context::Context;
 use crate::hints;
@@ -76,6 +76,10 @@ pub(crate) fn run(args: &Rollback, context: &Context, output: &Output) -> anyhow
                 ..RevertArgs::default()
             };
             revert::run(&args, context, output)
+        }
+        // Typed inside an agent: the answer says how to continue from there.
+        (Some(name), None) if output.surface != Surface::Shell => {
+            rewind::restore_and_fork(name, &args.how, context, output)
         }
         (Some(name), _) => restore::restore(RestoreTo::Named(name), &args.rest, &args.how, context, output),
     }

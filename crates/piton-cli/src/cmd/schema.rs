@@ -23,6 +23,7 @@ use super::install::InstallJson;
 use super::prune::ForgetJson;
 use super::purge::{PurgePlanJson, PurgePromptJson};
 use super::restore::RestoreJson;
+use super::rewind::{CleanJson, ForkOnlyJson, ListedForkJson};
 use super::session::{ChangedJson, DeletedJson, ReadJson, ResumeJson, SessionListJson};
 use super::show::ShowJson;
 use super::status::StatusJson;
@@ -85,6 +86,10 @@ fn commands() -> Vec<OutputSpec> {
         restore(OutputSpec::new("rollback").form::<Vec<Listed>>("")).form::<Diff>("with `diff`"),
         OutputSpec::new("diff").form::<Diff>(""),
         restore(OutputSpec::new("restore")).form::<RestoreJson<'_, RevertReport>>("with `--keep-edits`"),
+        restore(OutputSpec::new("rewind"))
+            .form::<ForkOnlyJson>("with `--conversation-only`")
+            .form::<Vec<ListedForkJson>>("with `--list`")
+            .form::<CleanJson>("with `--clean`"),
         OutputSpec::new("revert").form::<RestoreJson<'_, RevertReport>>(""),
         OutputSpec::new("show").form::<ShowJson<'_>>(""),
         OutputSpec::new("log").form::<Vec<LogEntry>>(""),

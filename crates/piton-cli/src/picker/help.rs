@@ -8,6 +8,7 @@ pub(super) const HELP: &[(&str, &str)] = &[
     ("PgUp PgDn, J K", "scroll what changed; Left Right: sideways"),
     ("n N", "next and previous file"),
     ("Enter r", "restore everything to this checkpoint"),
+    ("w", "rewind: restore, and continue the conversation from there in a fork"),
     ("o", "restore only the selected file"),
     ("t", "what this turn did, or what changed since"),
     ("v", "revert this turn: take back what it did, and keep the rest"),

@@ -111,13 +111,20 @@ impl State {
             KeyCode::Char('R') => return vec![Action::List],
             KeyCode::Enter | KeyCode::Char('r') => return self.plan(false, None),
             KeyCode::Char('p') => return self.plan(true, None),
+            KeyCode::Char('w') => return self.plan_rewind(),
             KeyCode::Char('o') => return self.plan_file(),
             KeyCode::Char('t') => self.toggle_turn(),
             KeyCode::Char('v') => return self.plan_revert(RevertPart::default()),
             KeyCode::Char('V') => return self.plan_revert_of_file(),
             KeyCode::Char('h') => return self.plan_revert_of_hunk(),
             KeyCode::Char('u') => {
-                return self.begin(RestoreRequest { to: None, path: None, only_look: false, revert: None });
+                return self.begin(RestoreRequest {
+                    to: None,
+                    path: None,
+                    only_look: false,
+                    revert: None,
+                    is_rewind: false,
+                });
             }
             _ => {}
         }
@@ -192,13 +199,20 @@ impl State {
     fn plan(&mut self, only_look: bool, path: Option<Vec<u8>>) -> Vec<Action> {
         let Some(row) = self.list.selected() else { return Vec::new() };
         let to = Some(row.id);
-        self.begin(RestoreRequest { to, path, only_look, revert: None })
+        self.begin(RestoreRequest { to, path, only_look, revert: None, is_rewind: false })
+    }
+
+    /// Plans a rewind. The plan is shown first: it has the last messages of the conversation.
+    fn plan_rewind(&mut self) -> Vec<Action> {
+        let Some(row) = self.list.selected() else { return Vec::new() };
+        let to = Some(row.id);
+        self.begin(RestoreRequest { to, path: None, only_look: true, revert: None, is_rewind: true })
     }
 
     fn plan_revert(&mut self, part: RevertPart) -> Vec<Action> {
         let Some(row) = self.list.selected() else { return Vec::new() };
         let to = Some(row.id);
-        self.begin(RestoreRequest { to, path: None, only_look: false, revert: Some(part) })
+        self.begin(RestoreRequest { to, path: None, only_look: false, revert: Some(part), is_rewind: false })
     }
 
     fn plan_revert_of_file(&mut self) -> Vec<Action> {

@@ -61,7 +61,7 @@ pub(crate) fn open(context: &Context, output: &Output) -> anyhow::Result<()> {
         run(&look, &workers, &events).context("cannot draw on the terminal")?
     };
     // Repeat the results on the normal screen, where they stay visible.
-    state.done.iter().for_each(|done| output.text(done.line()));
+    state.done.iter().for_each(|done| output.text(done.summary()));
     if !state.done.is_empty() {
         maintenance::start_if_due(&ground.store, &context.settings, context.config.as_deref());
     }

@@ -104,5 +104,5 @@ pub(super) fn carry_out(
         RevertOutcome::NothingToDo => RestoreOutcome::NothingToDo,
         _ => RestoreOutcome::Partly,
     };
-    Ok(JobResult { outcome, text: report_text(&agreed.reason, &report, Surface::Shell) })
+    Ok(JobResult { outcome, text: report_text(&agreed.reason, &report, Surface::Shell), is_rewind: false })
 }

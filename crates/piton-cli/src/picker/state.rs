@@ -65,6 +65,8 @@ pub(super) struct RestoreRequest {
     pub(super) only_look: bool,
     /// The part of a turn to revert, if the turn that began from `to` is reverted instead.
     pub(super) revert: Option<RevertPart>,
+    /// True if the conversation goes back, too.
+    pub(super) is_rewind: bool,
 }
 
 /// Part of a turn that is reverted.
@@ -109,9 +111,16 @@ pub(super) struct JobResult {
     pub(super) outcome: RestoreOutcome,
     /// The report, as the `restore` command prints it.
     pub(super) text: String,
+    /// True if the conversation went back, too: the report says how to continue.
+    pub(super) is_rewind: bool,
 }
 
 impl JobResult {
+    /// Returns what is repeated on the normal screen: all of a rewind, and the first line of any other report.
+    pub(super) fn summary(&self) -> &str {
+        if self.is_rewind { &self.text } else { self.line() }
+    }
+
     /// Returns the first line of the report.
     pub(super) fn line(&self) -> &str {
         self.text.lines().next().unwrap_or_default()
@@ -325,7 +334,7 @@ impl State {
                     RestoreOutcome::NothingToDo => done.line().to_owned(),
                     _ => format!("{} (u: undo)", done.line()),
                 };
-                if done.outcome == RestoreOutcome::Partly {
+                if done.outcome == RestoreOutcome::Partly || done.is_rewind {
                     self.open(Overlay::Trouble(Trouble { message: done.text.clone(), hint: None }));
                 }
                 self.done.push(done);

@@ -267,7 +267,8 @@ fn nothing_is_restored_without_a_yes_to_how_many_files_change() {
     assert_eq!(keys(&mut state, "y"), [Action::Do(planned, false)]);
     assert_eq!(state.busy, Some(Busy::Restoring));
     assert_eq!((keys(&mut state, "r"), keys(&mut state, "q")), (vec![], vec![]), "one thing at a time");
-    let done = JobResult { outcome: RestoreOutcome::Restored, text: "Restored to 0101010\nmore".to_owned() };
+    let done =
+        JobResult { outcome: RestoreOutcome::Restored, text: "Restored to 0101010\nmore".to_owned(), is_rewind: false };
     assert_eq!(state.update(Event::Done(Ok(done))), [Action::List]);
     assert_eq!((state.status.as_str(), state.busy.as_ref()), ("Restored to 0101010 (u: undo)", None));
     assert_eq!(keys(&mut state, "q"), [Action::Quit]);
@@ -294,7 +295,7 @@ fn one_file_is_restored_by_itself_and_a_new_one_is_refused_with_a_hint() {
     let planned = plan_comes(&mut state, KeyCode::Char('o'), &[]);
     assert_eq!(
         planned.deed,
-        RestoreRequest { to: Some(id(1)), path: Some(b"a".to_vec()), only_look: false, revert: None }
+        RestoreRequest { to: Some(id(1)), path: Some(b"a".to_vec()), only_look: false, revert: None, is_rewind: false }
     );
     assert!(drawn(&state).contains("Restore a from 0101010: 3 files written"));
     keys(&mut state, "n");
@@ -381,7 +382,7 @@ fn a_signal_lets_a_restore_finish_and_a_second_one_does_not() {
         let end = if insists {
             Event::Signal(15)
         } else {
-            Event::Done(Ok(JobResult { outcome: RestoreOutcome::Restored, text: String::new() }))
+            Event::Done(Ok(JobResult { outcome: RestoreOutcome::Restored, text: String::new(), is_rewind: false }))
         };
         assert_eq!(state.update(end), [Action::Quit]);
         assert_eq!(state.signal, Some(15));

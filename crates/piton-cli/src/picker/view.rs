@@ -13,7 +13,7 @@ use super::help::HELP;
 use super::layout::{Focus, centred, inside, overlay_height};
 use super::list::Row;
 use super::patch::{LineKind, Patch, PatchFile};
-use super::state::{Asked, Busy, DiffOf, Overlay, Planned, Stage, State};
+use super::state::{Asked, Busy, DiffOf, Overlay, Planned, RestoreRequest, Stage, State};
 use crate::cmd::restore::{files, shown};
 use crate::cmd::rollback::counts;
 use crate::columns::what_fits;
@@ -246,14 +246,24 @@ fn draw_overlay(frame: &mut Frame<'_>, overlay: &Overlay, state: &State, look: &
         }
         Overlay::Plan(planned, Stage::Look) => {
             let title = format!(" Plan for {} ({}) ", planned.target.short(), planned.reason);
-            let close = if planned.changes > 0 { "Enter restores, Esc closes" } else { "nothing to do, Esc closes" };
+            let close = if planned.deed.is_rewind {
+                "Enter rewinds, Esc closes"
+            } else if planned.changes > 0 {
+                "Enter restores, Esc closes"
+            } else {
+                "nothing to do, Esc closes"
+            };
             let nothing = planned.lines.is_empty().then_some("  the files are as they were");
             let mut lines = planned.lines.iter().chain(&planned.others).map(String::as_str).chain(nothing);
             draw_tall(frame, &title, &mut lines, &format!("{}: {close}", amount(planned)), state);
         }
         Overlay::Plan(planned, Stage::Confirm) => {
             let question = format!("{}. y/n\n\np shows the plan; undo goes back", question(planned));
-            let title = if planned.deed.revert.is_some() { " Revert? " } else { " Restore? " };
+            let title = match planned.deed {
+                RestoreRequest { revert: Some(_), .. } => " Revert? ",
+                RestoreRequest { is_rewind: true, .. } => " Rewind? ",
+                _ => " Restore? ",
+            };
             draw_words(frame, title, &question, look.colour(Color::Yellow), 0);
         }
         Overlay::Plan(planned, Stage::Others) => {
@@ -294,6 +304,7 @@ fn question(planned: &Planned) -> String {
     }
     let what = match (&planned.deed.path, planned.deed.to) {
         (Some(path), _) => format!("Restore {} from {short}", shown(path)),
+        (None, Some(_)) if planned.deed.is_rewind => format!("Rewind files and conversation to {short}"),
         (None, Some(_)) => format!("Restore to {short}"),
         (None, None) => format!("Undo: back to {short} ({})", planned.reason),
     };

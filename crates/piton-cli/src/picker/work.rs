@@ -16,7 +16,8 @@ use super::list::Row;
 use super::patch::Patch;
 use super::revert;
 use super::state::{Action, DiffOf, Event, JobResult, Planned, RestoreRequest, Trouble};
-use crate::cmd::restore::{other_lines, plan_lines, report_text, tell_agents};
+use crate::cmd::fork::{ConversationFork, prompt_at};
+use crate::cmd::restore::{ReportFor, other_lines, plan_lines, report_text, tell_agents, tell_of_rewind};
 use crate::context::Context;
 use crate::hints;
 use crate::output::plain;
@@ -247,21 +248,58 @@ fn describe(deed: &RestoreRequest, prepared: &Restore<'_>) -> Planned {
     }
 }
 
+/// Adds the conversation to the plan of a rewind. Fails if it cannot be forked.
+fn with_fork(ground: &Ground, mut planned: Planned) -> Result<(Planned, Option<ConversationFork>), Trouble> {
+    if !planned.deed.is_rewind {
+        return Ok((planned, None));
+    }
+    let history = History::of(&ground.store, &ground.project)?;
+    let turn = prompt_at(history.find(&planned.target.to_string())?, None).cloned();
+    drop(history);
+    let fork = turn.and_then(|turn| ConversationFork::plan(&turn, &ground.store, &ground.project));
+    let fork = fork.map_err(|no| Trouble {
+        message: format!("cannot rewind the conversation: {}", plain(&no.why.0)),
+        hint: Some("r restores the files alone".to_owned()),
+    })?;
+    planned.lines = fork.preview().into_iter().chain(planned.lines).collect();
+    // The fork is one.
+    planned.changes += 1;
+    Ok((planned, Some(fork)))
+}
+
 fn plan(ground: &Ground, deed: &RestoreRequest, progress: &Progress) -> Result<Planned, Trouble> {
-    Ok(describe(deed, &prepare(ground, deed, (true, false), progress)?))
+    let prepared = prepare(ground, deed, (true, false), progress)?;
+    Ok(with_fork(ground, describe(deed, &prepared))?.0)
 }
 
 /// Carries out the plan that the user confirmed. Fails with `Busy`, without touching anything, if the plan would be a
 /// different one by then.
 fn restore(ground: &Ground, agreed: &Planned, across: bool, progress: &Progress) -> Result<JobResult, Trouble> {
     let prepared = prepare(ground, &agreed.deed, (false, across), progress)?;
-    if describe(&agreed.deed, &prepared) != *agreed {
+    let (planned, mut fork) = with_fork(ground, describe(&agreed.deed, &prepared))?;
+    if planned != *agreed {
         return Err(Error::new(ErrorKind::Busy, "restore")
             .because("the files or the checkpoints changed meanwhile; nothing was touched")
             .with_hint("ask again: the new plan says what changes")
             .into());
     }
-    let report = prepared.apply()?;
-    tell_agents(&ground.settings, &ground.store, &ground.project, &report);
-    Ok(JobResult { outcome: report.outcome, text: report_text(&report, &[], Surface::Shell, None) })
+    if let Some(fork) = &mut fork {
+        fork.write()
+            .map_err(|error| Trouble { message: plain(&format!("{error:#}; no file was touched")), hint: None })?;
+    }
+    let report = prepared.apply().inspect_err(|_| {
+        if let Some(fork) = &mut fork {
+            fork.take_back();
+        }
+    })?;
+    let Some(fork) = fork else {
+        tell_agents(&ground.settings, &ground.store, &ground.project, &report);
+        let text = report_text(&report, &[], Surface::Shell, None, ReportFor::Restore);
+        return Ok(JobResult { outcome: report.outcome, text, is_rewind: false });
+    };
+    tell_of_rewind(&ground.settings, &ground.store, &ground.project, &report, &fork);
+    let text = report_text(&report, &[], Surface::Shell, None, ReportFor::Rewind);
+    let lines = fork.lines(Surface::Shell, ground.project.dir());
+    let text = std::iter::once(text).chain(lines).collect::<Vec<_>>().join("\n");
+    Ok(JobResult { outcome: report.outcome, text, is_rewind: true })
 }

@@ -284,6 +284,11 @@ impl Layout {
         self.ledgers().join(format!("{project}.jsonl"))
     }
 
+    /// Directory of the records of forked conversations.
+    pub(super) fn forks(&self) -> PathBuf {
+        self.local().join("forks")
+    }
+
     pub(super) fn lock(&self, name: &str) -> PathBuf {
         self.store.join("locks").join(name)
     }

@@ -171,6 +171,11 @@ pub struct Store {
     pub(crate) hooks: RunningHooks,
 }
 
+/// Returns the directory in which the forks of conversations are recorded. The caller creates it.
+pub fn forks_dir(store: &Store) -> PathBuf {
+    store.layout.forks()
+}
+
 impl Store {
     /// Opens the store in `base`, and creates it if there is none. Finishes an interrupted creation, and moves the
     /// repositories of an older layout into an archive.

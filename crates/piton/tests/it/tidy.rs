@@ -459,7 +459,8 @@ fn an_agent_is_named_in_its_own_directory_only() {
     let mut agents = Vec::new();
     testkit::walk(&root.join("agents"), &mut |path| {
         let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
-        if path.extension().is_some_and(|end| end == "rs") && !VOCABULARY.contains(&name) {
+        let is_agent = path.parent() == Some(&root.join("agents")) && !VOCABULARY.contains(&name);
+        if path.extension().is_some_and(|end| end == "rs") && is_agent {
             agents.push(name.to_owned());
         }
     });

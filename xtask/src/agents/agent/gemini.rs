@@ -19,7 +19,10 @@ impl Agent for Gemini {
     fn configure(&self, scratch: &Scratch) -> Result<()> {
         let settings = json!({
             "security": {"auth": {"selectedType": "gemini-api-key"}},
-            "general": {"enableAutoUpdate": false, "enableAutoUpdateNotification": false},
+            // Its cleanup deletes sessions that were resumed in another minute as soon as another session starts.
+            "general": {
+                "enableAutoUpdate": false, "enableAutoUpdateNotification": false, "sessionRetention": {"enabled": false},
+            },
             "privacy": {"usageStatisticsEnabled": false},
             "telemetry": {"enabled": false},
             "model": {"name": "gemini-2.5-flash"},

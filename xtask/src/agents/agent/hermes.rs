@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::super::install::{Package, Source};
 use super::super::scratch::Scratch;
 use super::super::wire::MODEL;
-use super::{Agent, words};
+use super::{Agent, rows_of, words};
 
 pub(super) struct Hermes;
 
@@ -74,6 +74,19 @@ impl Agent for Hermes {
 
     fn clear_keys(&self) -> &'static [&'static str] {
         &["Enter"]
+    }
+
+    fn conversation(&self, scratch: &Scratch, session: &str) -> Result<Vec<u8>> {
+        let queries = [
+            // When the session was last used is not part of it.
+            (
+                "SELECT id, source, model, model_config, system_prompt, parent_session_id, started_at, message_count, cwd, title FROM \
+              sessions WHERE id = ?",
+                session,
+            ),
+            ("SELECT * FROM messages WHERE session_id = ? ORDER BY id", session),
+        ];
+        rows_of(scratch, &scratch.home.join(".hermes/state.db"), &queries)
     }
 
     fn hook_files(&self, scratch: &Scratch) -> Vec<PathBuf> {

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::super::install::{Package, Source};
 use super::super::scratch::Scratch;
 use super::super::wire::MODEL;
-use super::{Agent, json_string, words};
+use super::{Agent, json_string, rows_of, words};
 
 pub(super) struct Opencode;
 
@@ -89,6 +89,15 @@ impl Agent for Opencode {
 
     fn clear(&self) -> &'static str {
         "/new"
+    }
+
+    fn conversation(&self, scratch: &Scratch, session: &str) -> Result<Vec<u8>> {
+        let queries = [
+            ("SELECT * FROM session WHERE id = ?", session),
+            ("SELECT * FROM message WHERE session_id = ? ORDER BY id", session),
+            ("SELECT * FROM part WHERE session_id = ? ORDER BY id", session),
+        ];
+        rows_of(scratch, &scratch.home.join(".local/share/opencode/opencode.db"), &queries)
     }
 
     fn hook_files(&self, scratch: &Scratch) -> Vec<PathBuf> {

@@ -1,0 +1,176 @@
+//! Records of the forks that piton made: `local/forks/<digest of agent and session>.json` in the base.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use piton::{Error, Moment, Result};
+use serde::{Deserialize, Serialize};
+
+use super::{ConversationSpec, DatabasePlace, WhyNot};
+use crate::edit::files;
+
+/// A fork that piton made.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct ForkRecord {
+    pub(crate) agent: String,
+    /// Session that was forked.
+    pub(crate) session: String,
+    /// Turn before which the fork ends.
+    pub(crate) turn: String,
+    pub(crate) forked_session: String,
+    pub(crate) title: String,
+    /// Time at which it was made, as in RFC 3339.
+    pub(crate) time: String,
+    /// Directory in which the agent continues.
+    pub(crate) directory: PathBuf,
+    /// Configuration directory of the agent.
+    pub(crate) home: PathBuf,
+    /// Files of the fork; empty if the agent stores it.
+    pub(crate) files: Vec<ForkedFile>,
+    /// Digest of a fork that the agent stores.
+    pub(crate) state: Option<String>,
+}
+
+/// A file of a fork.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ForkedFile {
+    pub(crate) path: PathBuf,
+    /// SHA-256 of its contents, in hexadecimal digits.
+    pub(crate) sum: String,
+}
+
+/// State of a fork that piton made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ForkState {
+    /// It is as piton wrote it.
+    Unused,
+    /// It was continued: it is the user's.
+    Continued,
+    /// It does not exist.
+    Gone,
+    /// It cannot be checked.
+    Unknown,
+}
+
+impl ForkRecord {
+    pub(crate) fn stamped(mut self, now: Moment) -> Self {
+        self.time = now.to_string();
+        self
+    }
+
+    /// Returns the state of the fork, and why it cannot be checked.
+    pub(crate) fn fork_state(
+        &self,
+        spec: Option<&ConversationSpec>,
+        find_program: fn(&str) -> Option<PathBuf>,
+    ) -> (ForkState, Option<WhyNot>) {
+        let Some(state) = &self.state else { return (self.state_of_files(), None) };
+        let Some(service) = spec.and_then(|spec| spec.service.as_ref()) else {
+            return (ForkState::Unknown, Some(WhyNot::new("the agent made it, and only the agent can compare it")));
+        };
+        let place = DatabasePlace { home: &self.home, dir: &self.directory, find_program };
+        match (service.state)(&place, &self.forked_session) {
+            Ok(None) => (ForkState::Gone, None),
+            Ok(Some(found)) if found == *state => (ForkState::Unused, None),
+            Ok(Some(_)) => (ForkState::Continued, None),
+            Err(why) => (ForkState::Unknown, Some(why)),
+        }
+    }
+
+    fn state_of_files(&self) -> ForkState {
+        let found: Vec<_> = self.files.iter().map(|file| (fs::read(&file.path), &file.sum)).collect();
+        let is_gone =
+            |read: &io::Result<Vec<u8>>| read.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+        if found.iter().all(|(read, _)| is_gone(read)) {
+            return ForkState::Gone;
+        }
+        // A killed process may have written some of the files only.
+        let is_same = |(read, sum): &(io::Result<Vec<u8>>, &String)| match read {
+            Ok(bytes) => files::sum(bytes) == **sum,
+            Err(_) => is_gone(read),
+        };
+        match found.iter().all(is_same) && !self.has_other_files() {
+            true => ForkState::Unused,
+            false
+                if found
+                    .iter()
+                    .any(|(read, _)| read.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::NotFound)) =>
+            {
+                ForkState::Unknown
+            }
+            false => ForkState::Continued,
+        }
+    }
+
+    /// Returns the directory that holds this fork and nothing else, if there is one: it has the name of the session.
+    fn own_dir(&self) -> Option<&Path> {
+        let dir = self.files.first()?.path.parent()?;
+        (dir.file_name()? == self.forked_session.as_str()).then_some(dir)
+    }
+
+    /// Returns true if the agent has put files of its own into the directory of the fork.
+    fn has_other_files(&self) -> bool {
+        let Some(dir) = self.own_dir() else { return false };
+        let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).any(|path| !self.files.iter().any(|file| file.path == path))
+    }
+
+    /// Removes the files of the fork if all of them are as they were written. Returns false if they are not.
+    pub(crate) fn remove_files(&self) -> Result<bool> {
+        match self.state_of_files() {
+            ForkState::Gone => return Ok(true),
+            ForkState::Unused => {}
+            ForkState::Continued | ForkState::Unknown => return Ok(false),
+        }
+        // The last file makes it a conversation: it goes first.
+        self.files.iter().rev().try_for_each(|file| files::remove(&file.path))?;
+        if let Some(dir) = self.own_dir() {
+            match fs::remove_dir(dir) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(Error::io("remove", dir, error)),
+                _ => {}
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// The records of one base.
+pub(crate) struct ForkRecords {
+    dir: PathBuf,
+}
+
+impl ForkRecords {
+    pub(crate) fn new(dir: PathBuf) -> Self {
+        Self { dir }
+    }
+
+    fn path(&self, record: &ForkRecord) -> PathBuf {
+        let name = files::sum(format!("{}\0{}", record.agent, record.forked_session).as_bytes());
+        self.dir.join(format!("{}.json", &name[..16]))
+    }
+
+    /// Writes a record. It is synced on return.
+    pub(crate) fn put(&self, record: &ForkRecord) -> Result<()> {
+        files::make_dirs(&self.dir, 0o700)?;
+        let bytes = serde_json::to_vec(record).expect("plain data");
+        files::write(&self.path(record), &bytes, 0o600)
+    }
+
+    pub(crate) fn forget(&self, record: &ForkRecord) -> Result<()> {
+        files::remove(&self.path(record))
+    }
+
+    /// Returns all records, newest first. Files that are not records are left out.
+    pub(crate) fn all(&self) -> Vec<ForkRecord> {
+        let entries = fs::read_dir(&self.dir).into_iter().flatten().flatten().map(|entry| entry.path());
+        let paths = entries.filter(|path| path.extension().is_some_and(|end| end == "json"));
+        let read = |path: PathBuf| serde_json::from_str(&files::read(&path).ok()??).ok();
+        let mut all: Vec<ForkRecord> = paths.filter_map(read).collect();
+        all.sort_by(|a, b| (&b.time, &b.forked_session).cmp(&(&a.time, &a.forked_session)));
+        all
+    }
+}
