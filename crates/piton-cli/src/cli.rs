@@ -41,6 +41,7 @@ pub(crate) enum Command {
     Blame(cmd::blame::Blame),
     Search(cmd::search::Search),
     Recover(cmd::recover::Recover),
+    Git(cmd::git::Git),
     Cat(cmd::cat::Cat),
     Export(cmd::export::ExportArgs),
     Turns(cmd::turns::Turns),

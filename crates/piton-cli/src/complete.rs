@@ -25,10 +25,13 @@ const PATHS_MAX: usize = 200_000;
 /// Returns the description of the command line, with candidates for the arguments.
 pub(crate) fn command() -> clap::Command {
     let piton = Cli::command().mut_arg("dir", |dir| dir.add(ArgValueCompleter::new(projects)));
-    piton.mut_subcommands(|command| {
-        let name = command.get_name().to_owned();
-        command.mut_args(|argument| with_candidates(&name, argument))
-    })
+    piton.mut_subcommands(completed)
+}
+
+/// Adds candidates to the arguments of a command and of the commands in it.
+fn completed(command: clap::Command) -> clap::Command {
+    let name = command.get_name().to_owned();
+    command.mut_args(|argument| with_candidates(&name, argument)).mut_subcommands(completed)
 }
 
 /// Adds candidates to an argument of a command, if there are any.

@@ -24,6 +24,13 @@ pub(crate) fn words(hint: &Hint) -> String {
         Hint::ListCheckpoints => "`piton rollback` lists the checkpoints",
         Hint::TakeFirstCheckpoint => "`piton status` lists the projects that have some; `piton take` takes one of this",
         Hint::ListFiles => "`piton show N --verbose` lists what a checkpoint holds",
+        Hint::GitStateIncomplete => {
+            "the files are protected; the next checkpoint saves more of it where that is possible"
+        }
+        Hint::FinishGitRestore => {
+            "there, `piton git restore` again finishes it, `piton git undo` takes it back; both remove its lock files"
+        }
+        Hint::ListGitStates => "`piton git show` lists the recorded states of the repository",
         Hint::FindLostFile => "`piton log PATH` tells who removed it; `piton recover PATH` brings it back",
         Hint::MoveMark => "`--move` moves it; `piton unmark` removes it",
         Hint::ListTurns => "`piton show N` lists the turns that began from a checkpoint",

@@ -100,6 +100,7 @@ fn carry_out(command: &Command, global: &Global, output: &Output) -> anyhow::Res
         Command::Blame(args) => rescue(&|context| cmd::blame::run(args, context, output)),
         Command::Search(args) => rescue(&|context| cmd::search::run(args, context, output)),
         Command::Recover(args) => rescue(&|context| cmd::recover::run(args, context, output)),
+        Command::Git(args) => rescue(&|context| cmd::git::run(args, context, output)),
         Command::Cat(args) => rescue(&|context| cmd::cat::run(args, context, output)),
         Command::Export(args) => rescue(&|context| cmd::export::run(args, context, output)),
         Command::Turns(args) => rescue(&|context| cmd::turns::run(args, context, output)),

@@ -37,6 +37,12 @@ pub enum Hint {
     TakeFirstCheckpoint,
     /// Agree to move the mark, or remove it from the checkpoint that has it.
     MoveMark,
+    /// Take another checkpoint, which completes the recorded state of the repository if that is possible.
+    GitStateIncomplete,
+    /// Restore the git repository again, or undo it, which also removes the lock files that were left.
+    FinishGitRestore,
+    /// List the recorded states of the project's git repository.
+    ListGitStates,
     /// List the files of a checkpoint.
     ListFiles,
     /// Look at the log of a file that is missing, or recover it.

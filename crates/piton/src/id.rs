@@ -63,6 +63,12 @@ impl ObjectId {
     }
 }
 
+/// Returns the first 20 bytes of the SHA-256 of these bytes, as the id of something that is not an object of git.
+pub(crate) fn content_id(bytes: &[u8]) -> ObjectId {
+    let digest = sha2::Sha256::digest(bytes);
+    ObjectId::read(&digest).expect("a digest has 32 bytes")
+}
+
 /// Returns two hexadecimal digits for each byte.
 pub(crate) fn hex<'a>(bytes: impl IntoIterator<Item = &'a u8>) -> String {
     let digit = |digit: u8| char::from(b"0123456789abcdef"[usize::from(digit & 15)]);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
+use crate::git_state::GitCapture;
 use crate::id::{CheckpointId, ObjectKind, ProjectId};
 use crate::limit::RowLimit;
 use crate::progress::Progress;
@@ -201,6 +202,7 @@ impl CheckpointBuilder<'_> {
             tree: Some(survey.tree()),
             local: None,
             lost: None,
+            git: GitCapture::default(),
             held_by: None,
             skipped,
         })

@@ -37,6 +37,7 @@ mod fsx;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzz;
+mod git_state;
 mod hint;
 mod history;
 mod id;
@@ -81,6 +82,11 @@ pub use diff::{Diff, DiffStatus, FileDiff, diff, unified_diff};
 pub use ensured::Ensured;
 pub use error::{Error, ErrorKind, Reason, Result};
 pub use export::{CheckpointFile, ExportReport, export, export_tar, turn_patch};
+pub use git_state::{
+    GitCapture, GitCaptureOutcome, GitDifference, GitItem, GitItemKind, GitLeft, GitRestoreOptions, GitRestoreOutcome,
+    GitRestoreReport, GitStateReport, RecordedGitState, git_states, restore_git_state, show_git_state,
+    undo_git_restore,
+};
 pub use hint::Hint;
 pub use history::{Change, History, Listed};
 pub use id::{CheckpointId, ObjectId, ProjectId, bounded_name};
@@ -115,9 +121,9 @@ pub use settings::{KeepIgnored, MaxSnapshots, PromptText, Setting, Settings, Set
 pub use skipped::{Extent, SkipReason, Skipped, grouped};
 pub use status::{LastEvent, ProjectStatus, Status, StatusProblem, last_heard, mistaken_projects};
 pub use store::{
-    Affected, Archive, Checkpoint, CheckpointKind, Facts, Finding, FindingKind, Intent, Loss, Notice, Origin, ReadData,
-    RepairStep, RestoreVerb, Restoring, RewindMark, Severity, StepRecord, Store, TurnRecord, UsualModes, VerifyReport,
-    Waiting, forks_dir, verify,
+    Affected, Archive, Checkpoint, CheckpointKind, Facts, Finding, FindingKind, GitStateMoment, Intent, Loss, Notice,
+    Origin, ReadData, RepairStep, RestoreVerb, Restoring, RewindMark, Severity, StepRecord, Store, TurnRecord,
+    UsualModes, VerifyReport, Waiting, forks_dir, verify,
 };
 pub use take::{Outcome, Report, Request, WhySkipped, take};
 pub use time::Moment;

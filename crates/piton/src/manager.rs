@@ -355,6 +355,11 @@ impl Manager {
             let what = format!("checkpoint {} of {} is gone", lost.short(), one.dir.display());
             self.note_warning(format!("{what}: another program deleted it; the project went on without it"), now);
         }
+        for problem in ensured.iter().filter_map(|one| one.report.as_ref().ok()?.git.problem.as_ref()) {
+            if !self.journal.recent(OUTSIDE_EVENTS).iter().any(|event| event.what == *problem) {
+                self.note_warning(problem.clone(), now);
+            }
+        }
         for index in ensured.iter().filter_map(|one| one.report.as_ref().ok()?.unread_index.as_ref()) {
             let why = "files that git tracks and a rule leaves out go without protection";
             self.note_warning(format!("{} cannot be read: {why}", index.display()), now);

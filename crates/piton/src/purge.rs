@@ -201,6 +201,12 @@ pub fn purge(
     };
     collect_every(store, &collecting, now, progress)?;
     report.still_held = where_held(store, &contents)?;
+    for holder in store.git_states.projects()? {
+        let is_held = store.git_states.held_ids(&holder)?;
+        let place = store.dir_of(&holder).map_or_else(|| holder.to_string(), |dir| dir.display().to_string());
+        let held = contents.iter().filter(|id| is_held(&id.to_string()));
+        report.still_held.extend(held.map(|id| (*id, format!("objects of the git repository of {place}"))));
+    }
     let still_there: HashSet<_> = report.still_held.iter().map(|(id, _)| *id).collect();
     report.gone = (contents.len() - still_there.len()) as u64;
     report.bytes_freed = before.saturating_sub(store.size.count_bytes()?);
@@ -272,6 +278,7 @@ fn rewrite_history(
     // Whatever lies behind the other pins may hold the paths.
     let all = all.into_iter().map(|id| ids.get(&id).copied().unwrap_or(id)).collect();
     store.pins.cut_loose(&locked, project.id(), &all, now)?;
+    store.git_states.rename_checkpoints(&locked, project.id(), &report.rewritten)?;
     store.indexes.forget(&locked, project.id())?;
     store.unfinished.drop_all(&locked, project.id(), now)?;
     Ok(Some((report, contents)))

@@ -143,7 +143,10 @@ pub fn repair(store: &Store, options: RepairOptions<'_>, now: Moment, progress: 
         moved_aside: Vec::new(),
         findings: diagnosis.report.findings.clone(),
     };
+    let is_git_whole = repair_git_states(store, &mut run, options.is_dry)?;
     if report.findings.is_empty() {
+        report.is_whole &= is_git_whole || !options.is_dry;
+        report.steps = std::mem::take(&mut run.steps);
         return Ok(report);
     }
     // Cannot be cancelled from here on: each step improves the store, but a partial repair does not make it usable.
@@ -170,6 +173,22 @@ pub fn repair(store: &Store, options: RepairOptions<'_>, now: Moment, progress: 
     report.moved_aside = std::mem::take(&mut run.moved);
     run.finish()?;
     Ok(report)
+}
+
+/// Drops recorded states of users' repositories that cannot be read, and names them. Returns true if there are none.
+fn repair_git_states(store: &Store, run: &mut RepairRun<'_>, is_dry: bool) -> Result<bool> {
+    let mut is_whole = true;
+    for project in store.git_states.projects()? {
+        let problems = store.git_states.check(&project)?;
+        for problem in &problems {
+            is_whole = false;
+            run.say("git_state_dropped", problem.file.display().to_string(), problem.what.clone());
+        }
+        if !is_dry && !problems.is_empty() {
+            store.git_states.drop_damaged(&project, &problems)?;
+        }
+    }
+    Ok(is_whole)
 }
 
 /// Reads the files of all projects and adds missing objects to the store. Returns the ids of the missing objects that

@@ -23,6 +23,10 @@ pub struct ProjectStatus {
     pub checkpoints: usize,
     /// Number of bytes that no other project shares.
     pub bytes_alone: u64,
+    /// Number of recorded states of its git repository.
+    pub git_states: usize,
+    /// Number of bytes that are held of its git repository and would be free otherwise.
+    pub git_bytes: u64,
     /// Command that makes a deleted directory again. Set by a caller that has commands.
     pub restore_command: Option<String>,
 }
@@ -152,6 +156,10 @@ struct ProjectStatusJson<'a> {
     marks: &'a [String],
     /// number of bytes that no other project shares
     bytes_alone: u64,
+    /// number of recorded states of its git repository
+    git_states: usize,
+    /// number of bytes that are held of its git repository and would be free otherwise
+    git_bytes: u64,
     /// command that makes a deleted directory again, or null
     restore_command: Option<&'a str>,
 }
@@ -169,6 +177,8 @@ impl<'a> From<&'a ProjectStatus> for ProjectStatusJson<'a> {
             commits: status.checkpoints,
             marks: &project.marks,
             bytes_alone: status.bytes_alone,
+            git_states: status.git_states,
+            git_bytes: status.git_bytes,
             restore_command: status.restore_command.as_deref(),
         }
     }
@@ -238,6 +248,7 @@ impl Status {
                 Ok(Some(_)) => note(format!("a restore of {shown} was cut short"), Hint::FinishRestoreThere),
                 Err(error) => note(error.to_string(), error.hint().unwrap_or(Hint::Repair)),
             }
+            git_problems(store, &project.id, &shown).into_iter().for_each(|(what, hint)| note(what, hint));
             if project.presence == Presence::Unknown {
                 note(
                     format!("{shown} is not to be seen, and neither is the disk that it was on"),
@@ -245,7 +256,10 @@ impl Status {
                 );
             }
             let (checkpoints, bytes_alone) = holdings.projects.get(&project.id).copied().unwrap_or_default();
-            projects.push(ProjectStatus { project, checkpoints, bytes_alone, restore_command: None });
+            let git_states = store.git_states.count(&project.id);
+            let git_bytes = store.git_states.held_bytes(&project.id).unwrap_or(0);
+            let restore_command = None;
+            projects.push(ProjectStatus { project, checkpoints, bytes_alone, git_states, git_bytes, restore_command });
         }
         for problem in mistaken_projects(store).unwrap_or_default() {
             note(problem.what, problem.hint);
@@ -265,6 +279,16 @@ impl Status {
             problems,
         })
     }
+}
+
+/// Returns what is wrong with the recorded state of a project's repository.
+fn git_problems(store: &Store, project: &ProjectId, shown: &str) -> Vec<(String, Hint)> {
+    let states = &store.git_states;
+    let incomplete = states.problem(project).map(|problem| (problem, Hint::GitStateIncomplete));
+    let cut_short = states
+        .has_stale_locks(project)
+        .then(|| (format!("a restore of the git repository of {shown} was cut short"), Hint::FinishGitRestore));
+    incomplete.into_iter().chain(cut_short).collect()
 }
 
 /// Last activity of an agent.

@@ -6,6 +6,7 @@
 //! - T4. A take that is declined by a rule is an outcome, not an error, and leaves the store unchanged.
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::git_state::{CaptureInput, capture};
 use crate::hint::Hint;
 use crate::id::CheckpointId;
 use crate::keep::{BuildOutcome, CheckpointBuilder, is_contended};
@@ -13,8 +14,8 @@ use crate::progress::Progress;
 use crate::project::Project;
 use crate::settings::Settings;
 use crate::store::{
-    Checkpoint, CheckpointKind, GcLock, MakeRoomOutcome, Objects, ProjectLock, Store, StoreLock, make_room,
-    salvage_newest, sweep,
+    Checkpoint, CheckpointKind, GcLock, GitStateMoment, MakeRoomOutcome, Objects, ProjectLock, Store, StoreLock,
+    make_room, salvage_newest, sweep,
 };
 use crate::survey::{SurveyInput, survey};
 use crate::time::Moment;
@@ -190,13 +191,32 @@ impl TakeRun<'_> {
             // The record can be rebuilt: a failure to save it must not hide the result of the take.
             let _ = store.records.save(&locked, project.id(), &record);
         }
-        taken
+        taken.map(|built| self.with_git_state(&locked, built))
     }
 
     /// Returns true if `newest` is not the checkpoint that the request to complete a late one was made after.
     fn is_superseded(&self, newest: Option<&Checkpoint>) -> bool {
         let asked = self.store.unfinished.get(self.project.id());
         asked.is_none_or(|asked| asked.after != newest.map(|newest| newest.id))
+    }
+
+    /// Records the state of the project's repository beside a checkpoint.
+    fn with_git_state(&self, locked: &ProjectLock, built: BuildOutcome) -> BuildOutcome {
+        let BuildOutcome::Done(report) = built else { return built };
+        let (Outcome::Taken(id) | Outcome::Unchanged(id)) = report.outcome else { return BuildOutcome::Done(report) };
+        let is_within = self.request.kind.is_within_turn();
+        let git = capture(&CaptureInput {
+            store: self.store,
+            locked,
+            project: self.project,
+            checkpoint: Some(id),
+            moment: if is_within { GitStateMoment::Within } else { GitStateMoment::Row },
+            changes: Vec::new(),
+            settings: self.settings,
+            now: self.now,
+            progress: self.progress,
+        });
+        BuildOutcome::Done(Report { git, ..report })
     }
 
     /// Reads the newest checkpoint of the project.

@@ -10,6 +10,7 @@ pub(crate) mod doctor;
 pub(crate) mod export;
 pub(crate) mod finish;
 pub(crate) mod fork;
+pub(crate) mod git;
 pub(crate) mod hook;
 pub(crate) mod hunks;
 pub(crate) mod install;

@@ -8,12 +8,13 @@ use piton::{LostItem, LostKind, RecoverOptions, RecoverOutcome, RecoverReport, r
 use super::paths::{check_from_here, parse_paths};
 use super::period;
 use super::restore::{files, shown, tell_agents};
-use crate::columns;
+use crate::columns::{self, counted};
 use crate::context::Context;
 use crate::maintenance;
 use crate::options::EXIT_CODES;
 use crate::output::{ID, Output, PartlyDone, bytes, painted};
 use crate::progress::watch;
+use crate::shell;
 
 /// List the files that were lost, and bring them back
 #[derive(Debug, Args)]
@@ -90,13 +91,31 @@ fn list(report: &RecoverReport, output: &Output) {
         report.items.iter().take(most).map(|item| as_line(item, width.min(50), output)).collect();
     let more = report.items.len().saturating_sub(most);
     lines.extend((more > 0).then(|| format!("  … and {more} more")));
-    let count = files(report.items.len());
-    output.text(&format!("{count} that a checkpoint holds, the last lost first:\n\n{}", lines.join("\n")));
-    output.hint("`piton recover PATH...` brings them back; `piton cat N PATH` prints one");
+    let in_git = report.items.iter().filter(|item| item.git_state.is_some()).count();
+    let count = files(report.items.len() - in_git);
+    let parts = counted(in_git, "part");
+    let what = match (report.items.len() - in_git, in_git) {
+        (_, 0) => format!("{count} that a checkpoint holds, the last lost first"),
+        (0, _) => format!("{parts} of the git repository that a recorded state has"),
+        _ => format!("{count} that a checkpoint holds, and {parts} of the git repository"),
+    };
+    output.text(&format!("{what}:\n\n{}", lines.join("\n")));
+    if in_git < report.items.len() {
+        output.hint("`piton recover PATH...` brings them back; `piton cat N PATH` prints one");
+    }
+    if let Some(state) = report.items.iter().find_map(|item| item.git_state) {
+        output.hint(&format!("`piton git restore {}` brings back what the git repository lacks", state.short()));
+    }
 }
 
 /// Formats `  2. src/main.rs  1.2 kB  prompt: clean it up`.
 fn as_line(item: &LostItem, width: usize, output: &Output) -> String {
+    if let Some(state) = item.git_state {
+        let (kind, name) = (item.kind.word(), shown(&item.path));
+        let id = state.short();
+        let named = if item.kind == LostKind::Repository { String::new() } else { format!(" {}", shell::quote(&name)) };
+        return format!("     {kind} {name}: `piton git restore {id}{named}`");
+    }
     let name = item.row.map_or_else(|| format!("{:>4}", item.from.short()), |row| format!("{row:>3}."));
     let lost = item.lost.as_ref().map_or_else(|| "since the newest checkpoint".to_owned(), period::headline);
     let lost = if item.is_replaced { "there is another version now".to_owned() } else { lost };

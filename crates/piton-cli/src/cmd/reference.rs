@@ -12,10 +12,11 @@ use crate::options::EXIT_CODES;
 const KEYS: &str = include_str!("json_keys.md");
 
 /// Commands that print what another command prints, or something else than a report.
-const AS_ANOTHER: [(&str, &str); 9] = [
+const AS_ANOTHER: [(&str, &str); 10] = [
     ("rollback", "JSON with a checkpoint: as `restore`; with `diff`: as `diff`."),
     ("undo", "JSON: as `restore`."),
     ("redo", "JSON: as `restore`."),
+    ("git undo", "JSON: as `git restore`."),
     ("unmark", "JSON: as `mark`."),
     ("clear-legacy", "JSON: as `clear`."),
     ("hook", "JSON: what the agent expects, with and without `--json`."),

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 
 use piton::session::SessionGcReport;
 use piton::{
-    Diff, ExportReport, FileBlame, Listed, ListedTurn, LogEntry, MarkReport, PrunePlan, PruneReport, PurgeReport,
-    RecoverReport, RepairReport, Restore, RestoreReport, RevertReport, SearchEntry, VerifyReport,
+    Diff, ExportReport, FileBlame, GitRestoreReport, GitStateReport, Listed, ListedTurn, LogEntry, MarkReport,
+    PrunePlan, PruneReport, PurgeReport, RecordedGitState, RecoverReport, RepairReport, Restore, RestoreReport,
+    RevertReport, SearchEntry, VerifyReport,
 };
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
@@ -96,6 +97,8 @@ fn commands() -> Vec<OutputSpec> {
         OutputSpec::new("blame").form::<FileBlame>(""),
         OutputSpec::new("search").form::<Vec<SearchEntry>>(""),
         OutputSpec::new("recover").form::<RecoverReport>(""),
+        OutputSpec::new("git show").form::<Vec<RecordedGitState>>("").form::<GitStateReport>("with a checkpoint"),
+        OutputSpec::new("git restore").form::<GitRestoreReport>(""),
         OutputSpec::new("cat").form::<CatJson<'_>>(""),
         OutputSpec::new("export").form::<ExportReport>("").form::<Diff>("with `--patch`"),
         OutputSpec::new("turns").form::<Vec<ListedTurn>>(""),

@@ -3,7 +3,8 @@
 use clap::Args;
 use piton::json::{AtPaths, JsonPaths};
 use piton::{
-    Change, Checkpoint, CheckpointKind, History, Listed, LocalFiles, Skipped, TurnRecord, grouped, local_files,
+    Change, Checkpoint, CheckpointKind, History, Listed, LocalFiles, RecordedGitState, Skipped, TurnRecord, git_states,
+    grouped, local_files,
 };
 
 use crate::columns::counted;
@@ -29,8 +30,11 @@ pub(crate) fn run(args: &Show, context: &Context, output: &Output) -> anyhow::Re
     let listed = history.listed(checkpoint)?;
     let files = history.files(checkpoint)?;
     let local = local_files(&store, &project, checkpoint.id)?;
+    let states = git_states(&store, &project)?;
+    let states: Vec<_> = states.into_iter().filter(|state| state.checkpoint == Some(checkpoint.id)).collect();
     output.json(&ShowJson {
         listed: &listed,
+        git_states: &states,
         files: files.len(),
         empty_dirs: JsonPaths::new(&checkpoint.facts.empty_dirs),
         skipped: &checkpoint.facts.skipped,
@@ -42,6 +46,10 @@ pub(crate) fn run(args: &Show, context: &Context, output: &Output) -> anyhow::Re
         text = format!("{text}\n{}", local_text(local, output.is_verbose));
     }
     output.text(&text);
+    if !states.is_empty() {
+        let ids: Vec<_> = states.iter().map(|state| state.short_id.as_str()).collect();
+        output.text(&format!("Git state: {}", ids.join(", ")));
+    }
     Ok(())
 }
 
@@ -55,6 +63,8 @@ piton::path_keys! {
 pub(crate) struct ShowJson<'a> {
     #[serde(flatten)]
     listed: &'a Listed,
+    /// recorded states of the git repository at this checkpoint, the newest first
+    git_states: &'a [RecordedGitState],
     /// number of files
     files: usize,
     #[serde(flatten)]

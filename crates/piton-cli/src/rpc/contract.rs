@@ -8,8 +8,14 @@ use super::wire::PROTOCOL;
 use super::wire::code;
 
 /// Commands that print what another command prints.
-const AS_ANOTHER: [(&str, &str); 5] =
-    [("undo", "restore"), ("redo", "restore"), ("unmark", "mark"), ("clear-legacy", "clear"), ("list", "rollback")];
+const AS_ANOTHER: [(&str, &str); 6] = [
+    ("git-undo", "git-restore"),
+    ("undo", "restore"),
+    ("redo", "restore"),
+    ("unmark", "mark"),
+    ("clear-legacy", "clear"),
+    ("list", "rollback"),
+];
 
 const DESCRIPTION: &str = "JSON-RPC 2.0 over stdin and stdout, one message a line, as `piton serve` speaks it. A method is a \
 command of piton, its result is what that command prints with `--json`. Requests are worked on at the same time; wait for the \

@@ -39,6 +39,11 @@ fn what_programs_are_told_works() {
 }
 
 #[test]
+fn a_ruined_repository_comes_back() {
+    run_document("docs/guide/ruined-repository.md");
+}
+
+#[test]
 fn what_recovery_says_works() {
     run_document("docs/RECOVERY.md");
 }

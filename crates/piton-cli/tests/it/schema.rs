@@ -56,9 +56,10 @@ fn command<S: AsRef<str>>(args: &[S]) -> String {
         ["undo" | "redo", ..] => "restore".to_owned(),
         ["rollback", "revert", ..] => "revert".to_owned(),
         ["unmark", ..] => "mark".to_owned(),
+        ["git", "undo", ..] => "git-restore".to_owned(),
         ["clear-legacy", ..] => "clear".to_owned(),
         ["uninstall", ..] => "install".to_owned(),
-        [group @ ("session" | "config"), verb, ..] => format!("{group}-{verb}"),
+        [group @ ("session" | "config" | "git"), verb, ..] => format!("{group}-{verb}"),
         [other, ..] => (*other).to_owned(),
     }
 }

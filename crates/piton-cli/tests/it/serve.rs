@@ -40,7 +40,7 @@ fn sandbox() -> Sandbox {
 }
 
 /// Returns valid parameters for a method, by which it succeeds in [`sandbox`], in this order.
-const SAMPLES: [(&str, &str); 30] = [
+const SAMPLES: [(&str, &str); 31] = [
     ("initialize", r#"{"protocol": 1}"#),
     ("rpc.discover", "{}"),
     ("event", r#"{"payload": {"event": "prompt", "session_id": "s", "prompt": "go"}}"#),
@@ -63,6 +63,7 @@ const SAMPLES: [(&str, &str); 30] = [
     ("undo", "{}"),
     ("redo", "{}"),
     ("revert", r#"{"turn": "s", "dry_run": true}"#),
+    ("git.show", "{}"),
     ("status", r#"{"limit": 1}"#),
     ("prune", r#"{"dry_run": true}"#),
     ("verify", r#"{"read_data": true}"#),
@@ -74,7 +75,8 @@ const SAMPLES: [(&str, &str); 30] = [
 ];
 
 /// Methods that do nothing which is safe to repeat in every sandbox, or that have suites of their own.
-const WITHOUT_SAMPLE: [&str; 6] = ["clear", "clear-legacy", "doctor", "purge", "repair", "session.gc"];
+const WITHOUT_SAMPLE: [&str; 8] =
+    ["clear", "clear-legacy", "doctor", "git.restore", "git.undo", "purge", "repair", "session.gc"];
 
 #[test]
 fn every_method_answers_as_its_contract_says() {

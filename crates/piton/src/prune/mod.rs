@@ -9,13 +9,14 @@
 //!   its age.
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::git_state::release_git_states;
 use crate::hint::Hint;
 use crate::id::ProjectId;
 use crate::progress::Progress;
 use crate::settings::Settings;
 use crate::store::{
-    ForgetIf, GcGoal, MakeRoomOutcome, ProjectRecord, Store, collect_garbage, forget_project, has_many_packs,
-    limit_locals, make_room, would_drop,
+    ForgetIf, GcGoal, MakeRoomOutcome, ProjectRecord, ReleasePolicy, Store, collect_garbage, forget_project,
+    has_many_packs, limit_locals, make_room, would_drop,
 };
 use crate::time::Moment;
 use crate::worktree::{ParentDirectory, Presence, presence};
@@ -208,8 +209,11 @@ fn prune_by(store: &Store, policy: &Policy, orphans: Orphans, now: Moment, progr
             .map(drop),
     );
     note(store.ledger.remove_unknown(|| store.known_projects()));
+    let git_policy = ReleasePolicy { keep_days: policy.keep_days, gone_bytes_max: policy.git_bytes_max };
+    let mut released = 0;
+    note(release_git_states(store, git_policy, now, progress).map(|bytes| released = bytes));
     report.dropped_checkpoints = dropped;
-    report.bytes_freed = before.saturating_sub(store.base_dir.bytes()?);
+    report.bytes_freed = before.saturating_sub(store.base_dir.bytes()?) + released;
     Ok(report)
 }
 

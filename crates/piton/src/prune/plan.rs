@@ -24,6 +24,10 @@ pub struct Policy {
     pub total_bytes_max: Option<u64>,
     /// Size limit of local files: those of the oldest checkpoints are dropped.
     pub local_bytes_max: Option<u64>,
+    /// Days for which git objects that are gone from a user's repository are held.
+    pub keep_days: u64,
+    /// Size limit of git objects that are held for longer.
+    pub git_bytes_max: Option<u64>,
 }
 
 impl Policy {
@@ -65,6 +69,8 @@ impl From<&Settings> for Policy {
             delete_orphans: settings.delete_orphans,
             total_bytes_max: settings.total_bytes_max(),
             local_bytes_max: Some(settings.local_bytes_max()),
+            keep_days: settings.keep_days,
+            git_bytes_max: Some(settings.git_copy_bytes_max()),
         }
     }
 }

@@ -252,8 +252,8 @@ impl<'a> Versions<'a> {
             let mut is_whole = true;
             for version in found {
                 let entry = match version.kind {
-                    LostKind::File => self.walk.entry_at(source.tree, &version.path)?,
                     LostKind::Local => self.local.entry(source.id, &version.path),
+                    _ => self.walk.entry_at(source.tree, &version.path)?,
                 };
                 is_whole = is_whole && entry == Some(version.entry);
             }
@@ -274,6 +274,7 @@ impl<'a> Versions<'a> {
             bytes: self.history.objects().blob_size(version.entry.1)?,
             lost: (!is_newest).then(|| self.timeline.period_of_step(version.state)),
             is_replaced: version.is_replaced,
+            git_state: None,
         })
     }
 }

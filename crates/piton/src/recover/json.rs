@@ -1,7 +1,7 @@
 //! JSON of the report of a recovery.
 
 use super::{LostItem, LostKind, RecoverOutcome, RecoverReport};
-use crate::id::CheckpointId;
+use crate::id::{CheckpointId, ObjectId};
 use crate::json::{AtPath, JsonPath, JsonPaths};
 use crate::restore::Left;
 use crate::timeline::PeriodJson;
@@ -48,6 +48,8 @@ struct LostItemJson<'a> {
     lost: Option<PeriodJson<'a>>,
     /// true if there is another version now, which the recovery replaces
     replaced: bool,
+    /// id of the recorded state of the git repository that has it, for `piton git restore`, or null
+    git_state: Option<ObjectId>,
 }
 
 impl<'a> From<&'a RecoverReport> for RecoverReportJson<'a> {
@@ -75,6 +77,7 @@ impl<'a> From<&'a LostItem> for LostItemJson<'a> {
             bytes: item.bytes,
             lost: item.lost.as_ref().map(PeriodJson::from),
             replaced: item.is_replaced,
+            git_state: item.git_state,
         }
     }
 }

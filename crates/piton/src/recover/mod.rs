@@ -1,7 +1,8 @@
 //! Recovers files that were lost: finds what checkpoints hold and the project lacks, and brings it back.
 //!
-//! Every source of lost things gives [`LostItem`]s: the checkpoints (`files`), and the files out of scope that were saved
-//! with them (`local`). Bringing files back is
+//! Every source of lost things gives [`LostItem`]s: the checkpoints (`files`), the files out of scope that were saved
+//! with them (`local`), and the recorded states of the git repository (`git`), whose items a restore of the repository
+//! brings back. Bringing files back is
 //! a restore: planned first, with a safety checkpoint, continued or aborted after a crash, and undone by an undo.
 //!
 //! - U1. Only the listed paths are written. No file is removed, the log of a replaced database apart.
@@ -9,7 +10,7 @@
 use crate::error::{Error, ErrorKind, Result};
 use crate::hint::Hint;
 use crate::history::History;
-use crate::id::CheckpointId;
+use crate::id::{CheckpointId, ObjectId};
 use crate::progress::Progress;
 use crate::project::Project;
 use crate::relpath;
@@ -20,6 +21,7 @@ use crate::time::Moment;
 use crate::timeline::{Period, Timeline};
 
 mod files;
+mod git;
 mod json;
 mod local;
 mod publish;
@@ -92,6 +94,31 @@ pub enum LostKind {
     File,
     /// A file or link out of scope, saved with a checkpoint.
     Local,
+    /// A branch of the project's git repository.
+    Branch,
+    /// A tag of it.
+    Tag,
+    /// An entry of its stash.
+    Stash,
+    /// A linked worktree of it.
+    Worktree,
+    /// The repository itself.
+    Repository,
+}
+
+impl LostKind {
+    /// Returns the keyword of the kind.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Local => "local",
+            Self::Branch => "branch",
+            Self::Tag => "tag",
+            Self::Stash => "stash",
+            Self::Worktree => "worktree",
+            Self::Repository => "repository",
+        }
+    }
 }
 
 /// Something that was lost, or will be replaced by an earlier version.
@@ -112,6 +139,8 @@ pub struct LostItem {
     pub lost: Option<Period>,
     /// True if there is another version of it now, which the recovery replaces.
     pub is_replaced: bool,
+    /// Recorded state of the git repository that has it. A restore of that state brings it back.
+    pub git_state: Option<ObjectId>,
 }
 
 /// Outcome of a recovery.
@@ -188,8 +217,14 @@ pub fn recover(
     let (found, older): (Vec<_>, Vec<_>) = found.into_iter().partition(|version| version.state >= since);
     let older = older.len();
     let items = found.iter().map(|version| versions.item(version)).collect::<Result<Vec<_>>>()?;
+    let mut items = items;
+    if options.paths.is_empty() {
+        let first = timeline.states.get(since).filter(|_| !options.is_all).map(|state| state.time);
+        items.extend(git::lost(store, project, &history, first, progress)?);
+    }
+    let is_empty = items.is_empty();
     let report = |outcome, restore| RecoverReport { outcome, items, older, restore };
-    if found.is_empty() {
+    if is_empty {
         return Ok(report(RecoverOutcome::NothingLost, None));
     }
     if options.paths.is_empty() || options.is_dry {

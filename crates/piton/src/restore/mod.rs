@@ -9,6 +9,7 @@
 //! - R5. A restore can be undone, and an undo can be undone, too.
 
 use crate::error::{Error, ErrorKind, Result, plain_io};
+use crate::git_state::{CaptureInput, capture};
 use crate::hint::Hint;
 use crate::id::CheckpointId;
 use crate::keep::{BuildOutcome, CheckpointBuilder};
@@ -17,8 +18,8 @@ use crate::project::Project;
 use crate::session::{self, RecordRewind, Sessions};
 use crate::settings::Settings;
 use crate::store::{
-    Activity, Checkpoint, CheckpointKind, Intent, NewObjects, Objects, ProjectLock, ProjectRecord, RestoreVerb,
-    Restoring, Store, StoreLock,
+    Activity, Checkpoint, CheckpointKind, GitStateMoment, Intent, NewObjects, Objects, ProjectLock, ProjectRecord,
+    RestoreVerb, Restoring, Store, StoreLock,
 };
 use crate::survey::{Survey, SurveyInput};
 use crate::sys::Dir;
@@ -404,6 +405,7 @@ impl<'a> Restore<'a> {
         }
         // The record can be rebuilt.
         let _ = self.store.records.save(locked, self.project.id(), &record);
+        self.record_git_state(locked, saved.0);
         Ok(Some(saved))
     }
 
@@ -415,6 +417,25 @@ impl<'a> Restore<'a> {
         let replaced = self.plan.writes.extract_if(.., |write| write.over.is_some() && is_local(&write.path));
         let left: Vec<_> = replaced.map(|write| Left { path: write.path, why: why() }).collect();
         self.plan.left.extend(left);
+    }
+
+    /// Records the state of the repository beside the safety checkpoint. A restore of files does not touch the repository:
+    /// a failure is no reason to stop.
+    fn record_git_state(&self, locked: &ProjectLock, safety: CheckpointId) {
+        let Self { store, project, settings, now, .. } = self;
+        let (checkpoint, moment, progress) = (Some(safety), GitStateMoment::Row, &Progress::default());
+        let changes = Vec::new();
+        let _ = capture(&CaptureInput {
+            store,
+            locked,
+            project,
+            checkpoint,
+            moment,
+            changes,
+            settings,
+            now: *now,
+            progress,
+        });
     }
 
     /// Carries out the plan. Fails if that would undo another session's work without agreement.

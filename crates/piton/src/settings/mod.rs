@@ -67,6 +67,11 @@ impl Settings {
         self.keep_total_size_mb.saturating_mul(MIB)
     }
 
+    /// Returns the size limit of copies of git objects in bytes; 0 if none are to be made.
+    pub(crate) fn git_copy_bytes_max(&self) -> u64 {
+        self.keep_git_mb.saturating_mul(MIB)
+    }
+
     /// Returns the limit of the number of files, or `None` for no limit.
     pub(crate) fn files_max(&self) -> Option<u64> {
         (self.max_files > 0).then_some(self.max_files)

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::create;
+use super::git_states::GitStates;
 use super::layout::{LEGACY_PREFIX, LEGACY_WORKDIR, Layout};
 use super::ledger::Ledger;
 use super::lock::{GcLock, Locks};
@@ -39,6 +40,7 @@ pub(crate) struct BaseDir {
     pub(super) locks: Locks,
     pub(super) size: StoreSize,
     pub(super) ledger: Ledger,
+    pub(super) git_states: GitStates,
 }
 
 impl BaseDir {
@@ -141,6 +143,7 @@ impl BaseDir {
         remove_dir(&self.layout.unfinished())?;
         remove_dir(&self.layout.begun())?;
         self.ledger.remove_all()?;
+        self.git_states.remove_all()?;
         self.finish_removal()
     }
 

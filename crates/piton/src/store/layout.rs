@@ -289,6 +289,16 @@ impl Layout {
         self.local().join("forks")
     }
 
+    /// Directory of the git states of all projects.
+    pub(super) fn git_states(&self) -> PathBuf {
+        self.local().join("git")
+    }
+
+    /// Directory of the git states of one project.
+    pub(super) fn git_state(&self, project: &ProjectId) -> PathBuf {
+        self.git_states().join(project.as_str())
+    }
+
     pub(super) fn lock(&self, name: &str) -> PathBuf {
         self.store.join("locks").join(name)
     }

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use self::base::BaseDir;
 use self::boundary::Boundary;
 use self::catalog::Catalog;
+use self::git_states::GitStates;
 use self::histories::Histories;
 use self::indexes::Indexes;
 use self::intents::Intents;
@@ -52,6 +53,7 @@ mod forget;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod gc;
+mod git_states;
 mod histories;
 mod indexes;
 mod integrity;
@@ -102,6 +104,11 @@ pub use facts::{CheckpointKind, Facts, Origin, RestoreVerb, Restoring, UsualMode
 pub(crate) use file_modes::FileModes;
 pub(crate) use forget::{ForgetIf, forget_project};
 pub(crate) use gc::{GcGoal, collect_every, collect_garbage, has_many_packs};
+pub use git_states::GitStateMoment;
+pub(crate) use git_states::{
+    FILE_MODE, GitChange, GitState, GitStateCache, GitStateRecord, HoldResult, LINK_MODE, ReleasePolicy,
+    SMALL_FILE_BYTES_MAX, StateFile,
+};
 pub(crate) use indexes::IndexKind;
 pub use intents::Intent;
 pub(crate) use layout::{Layout, journal as journal_path};
@@ -169,6 +176,7 @@ pub struct Store {
     pub(crate) turns: TurnNotes,
     pub(crate) ledger: Ledger,
     pub(crate) hooks: RunningHooks,
+    pub(crate) git_states: GitStates,
 }
 
 /// Returns the directory in which the forks of conversations are recorded. The caller creates it.
@@ -236,6 +244,7 @@ impl Store {
         let refs = Refs { layout: at(), locks: locks.clone() };
         let boundary = Boundary { layout: at(), locks: locks.clone() };
         let (records, intents, ledger) = (Records { layout: at() }, Intents { layout: at() }, Ledger { layout: at() });
+        let git_states = GitStates { layout: at() };
         let pins = Pins { layout: at(), refs: refs.clone(), boundary: boundary.clone() };
         let locals = Locals { layout: at(), refs: refs.clone() };
         let catalog = Catalog {
@@ -247,7 +256,13 @@ impl Store {
             objects: objects.clone(),
         };
         Self {
-            base_dir: BaseDir { layout: at(), locks: locks.clone(), size: size.clone(), ledger: ledger.clone() },
+            base_dir: BaseDir {
+                layout: at(),
+                locks: locks.clone(),
+                size: size.clone(),
+                ledger: ledger.clone(),
+                git_states: git_states.clone(),
+            },
             histories: Histories {
                 layout: at(),
                 objects: objects.clone(),
@@ -261,6 +276,7 @@ impl Store {
             indexes: Indexes { layout: at() },
             turns: TurnNotes { layout: at() },
             hooks: RunningHooks { layout: at() },
+            git_states: git_states.clone(),
             size,
             objects,
             refs,

@@ -42,6 +42,16 @@ impl Dir {
         Ok(rustix::fs::symlinkat(target, &self.0, name)?)
     }
 
+    /// Gives a file of another directory a second name in this one. Does not follow a link, and fails if the name exists.
+    pub(crate) fn hard_link_from(&self, from: &Self, name: &[u8], to: &[u8]) -> io::Result<()> {
+        Ok(rustix::fs::linkat(&from.0, name, &self.0, to, AtFlags::empty())?)
+    }
+
+    /// Renames a file, and replaces one that has the new name.
+    pub(crate) fn rename_over(&self, from: &[u8], to: &[u8]) -> io::Result<()> {
+        Ok(rustix::fs::renameat(&self.0, from, &self.0, to)?)
+    }
+
     pub(crate) fn make_dir(&self, name: &[u8]) -> io::Result<()> {
         Ok(rustix::fs::mkdirat(&self.0, name, file_mode(0o700))?)
     }

@@ -178,6 +178,13 @@ pub(crate) fn is_gone(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::NOENT | Errno::LOOP | Errno::NOTDIR))
 }
 
+/// Returns true if a hard link failed because it is not possible or not allowed, so that only a copy is left.
+pub(crate) fn cannot_link(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let errno = Errno::from_io_error(error);
+    matches!(errno, Some(Errno::XDEV | Errno::PERM | Errno::ACCESS | Errno::MLINK | Errno::NOTSUP | Errno::NOSYS))
+}
+
 /// Returns true if opening a path failed because this process or the system has no more descriptors or memory.
 pub(crate) fn is_exhausted(error: &io::Error) -> bool {
     use rustix::io::Errno;

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::error::Error;
+use crate::git_state::{GitCapture, GitCaptureOutcome};
 use crate::id::{CheckpointId, ObjectId};
 use crate::local_report::LocalReport;
 use crate::skipped::Skipped;
@@ -133,6 +134,8 @@ pub struct Report {
     /// The newest checkpoint, if it is missing because another program deleted it. This one follows the newest that was
     /// left.
     pub lost: Option<CheckpointId>,
+    /// State of the repository that the project is in, recorded with the checkpoint.
+    pub git: GitCapture,
     /// The lock that could not be acquired and the process that held it, as text.
     pub held_by: Option<String>,
 }
@@ -159,6 +162,12 @@ struct ReportJson<'a> {
     local: Option<&'a LocalReport>,
     /// the newest checkpoint, if another program deleted it, or null
     lost: Option<CheckpointId>,
+    /// outcome of recording the state of the git repository
+    git: GitCaptureOutcome,
+    /// id of the recorded state of the git repository, or null
+    git_state: Option<ObjectId>,
+    /// what is not saved of the git repository, or null
+    git_problem: Option<&'a str>,
 }
 
 /// Outcome of a take without its data.
@@ -188,6 +197,9 @@ impl<'a> From<&'a Report> for ReportJson<'a> {
             unprotected: report.unprotected,
             local: report.local.as_deref(),
             lost: report.lost,
+            git: report.git.outcome,
+            git_state: report.git.state,
+            git_problem: report.git.problem.as_deref(),
         }
     }
 }
@@ -209,6 +221,7 @@ impl Report {
             tree: None,
             local: None,
             lost: None,
+            git: GitCapture::default(),
             held_by: None,
         }
     }

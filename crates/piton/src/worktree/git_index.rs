@@ -1,10 +1,12 @@
 //! Index of the user's own git: read to find out which files it tracks, never written.
 
 use super::cache::codec::{EXTENDED_FLAG, HEADER_BYTES, STAT_BYTES, extension, read_header};
-use crate::id::{ID_BYTES, hex};
+use crate::id::{ID_BYTES, ObjectId, content_id, hex};
 
 /// Length of an id in SHA-256 repositories.
 const LONG_ID_BYTES: usize = 32;
+/// Place of the mode in an entry.
+const MODE_AT: usize = 24;
 
 /// Returns the paths in an index of the user's own git, of any version and hash. Stops at the first invalid data and
 /// returns the paths before it: they are only used as exceptions.
@@ -31,6 +33,21 @@ pub(super) fn read_paths(bytes: &[u8], paths_bytes_max: usize) -> (Vec<Box<[u8]>
     if is_whole { other } else { found }
 }
 
+/// Returns a hash of what is staged: mode, id, stage and path of every entry, without the stat data, which every `git
+/// status` may rewrite. Returns `None` if the index is not valid, or shares entries with another file.
+pub(crate) fn staged_id(bytes: &[u8]) -> Option<ObjectId> {
+    [ID_BYTES, LONG_ID_BYTES].into_iter().find_map(|id_bytes| {
+        let (count, shortened) = read_header(bytes)?;
+        let (mut paths, mut staged) = (Vec::new(), Vec::new());
+        let rest = read_entries_with(bytes, count, shortened, id_bytes, bytes.len(), &mut paths, &mut |entry| {
+            staged.extend_from_slice(entry);
+        })?;
+        let is_whole = after_extensions(rest, id_bytes) == Some(id_bytes) && shared_index(rest, id_bytes).is_none();
+        paths.iter().for_each(|path| staged.extend([&path[..], b"\0"].concat()));
+        is_whole.then(|| content_id(&staged))
+    })
+}
+
 /// Returns the number of bytes after the extensions.
 fn after_extensions(mut rest: &[u8], id_bytes: usize) -> Option<usize> {
     while rest.len() > id_bytes {
@@ -45,8 +62,21 @@ fn read_entries<'a>(
     count: usize,
     shortened: bool,
     id_bytes: usize,
+    bytes_left: usize,
+    paths: &mut Vec<Box<[u8]>>,
+) -> Option<&'a [u8]> {
+    read_entries_with(bytes, count, shortened, id_bytes, bytes_left, paths, &mut |_| {})
+}
+
+/// Like [`read_entries`], and passes mode, id and flags of each entry to `each`.
+fn read_entries_with<'a>(
+    bytes: &'a [u8],
+    count: usize,
+    shortened: bool,
+    id_bytes: usize,
     mut bytes_left: usize,
     paths: &mut Vec<Box<[u8]>>,
+    each: &mut dyn FnMut(&[u8]),
 ) -> Option<&'a [u8]> {
     let mut rest = &bytes[HEADER_BYTES..];
     for _ in 0..count {
@@ -55,6 +85,8 @@ fn read_entries<'a>(
         if u16::from_be_bytes(*flags) & EXTENDED_FLAG != 0 {
             after = after.get(2..)?;
         }
+        each(start.get(MODE_AT..MODE_AT + 4)?);
+        each(start.get(STAT_BYTES..STAT_BYTES + id_bytes + 2)?);
         let mut path = Vec::new();
         if shortened {
             let cut;

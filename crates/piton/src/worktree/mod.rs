@@ -9,6 +9,7 @@ mod inspect;
 mod local;
 mod manifest;
 mod read;
+mod repository;
 mod scan;
 mod scope;
 mod tracked;
@@ -24,12 +25,17 @@ pub(crate) use directory::{
     ParentDirectory, check_access, device_around, dir_identity, has_marker, is_dir, is_file, is_shared, make_dir,
     presence, subdirs,
 };
+pub(crate) use git_index::staged_id;
 pub(crate) use inspect::{id_of_path, missing_paths, read_path, stat_path};
 pub(crate) use local::{
     FileReading, LocalLimits, LocalScan, database_of, database_set, has_local_candidates, is_database, scan_local,
 };
 pub(crate) use manifest::{Child, DirNode, FileNode, Manifest};
 pub(crate) use read::{Contents, ReadFile, Reader, id_of_stream};
+pub(crate) use repository::{
+    Located, ObjectDir, Repository, RepositoryFile, RepositoryLock, RepositoryPlace, RepositoryWriter, busy_error,
+    locate, place_pointer, remove_unfinished, rename_dir, running_commands, temp_lock,
+};
 pub(crate) use scan::{Scan, ScanEnd, count_files, scan};
 pub(crate) use scope::{Lists, RulesAfter, Scope, ScopePreview};
 pub(crate) use write::{ChangeResult, NewContents, SeenFile, WorktreeWriter};

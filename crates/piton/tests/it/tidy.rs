@@ -127,6 +127,7 @@ fn what_is_below_does_not_see_what_is_above() {
             "blame",
             "diff",
             "export",
+            "git_state",
             "history",
             "keep",
             "late",

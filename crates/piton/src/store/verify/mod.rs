@@ -63,6 +63,8 @@ pub enum FindingKind {
     Intent,
     /// A file that stock git derived from others and can rebuild.
     Derived,
+    /// A recorded state of a user's repository, or an object file that is held for it.
+    GitState,
 }
 
 /// Severity of a finding.
@@ -195,7 +197,27 @@ impl Check<'_> {
 /// ```
 pub fn verify(store: &Store, read: ReadData, progress: &Progress) -> Result<VerifyReport> {
     let _held = store.locks.share_until(Some(progress))?;
-    look_over(store, read, progress)
+    let mut report = look_over(store, read, progress)?;
+    report.findings.extend(git_state_findings(store)?);
+    report.findings.sort_by_key(|finding| (finding.severity, finding.kind));
+    Ok(report)
+}
+
+/// Checks the recorded states of the users' repositories.
+fn git_state_findings(store: &Store) -> Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    for project in store.git_states.projects()? {
+        findings.extend(store.git_states.check(&project)?.into_iter().map(|problem| Finding {
+            kind: FindingKind::GitState,
+            severity: Severity::Damage,
+            path: Some(problem.file.strip_prefix(store.base()).map(PathBuf::from).unwrap_or(problem.file)),
+            id: problem.state,
+            project: Some(project.clone()),
+            why: problem.what,
+            affects: Vec::new(),
+        }));
+    }
+    Ok(findings)
 }
 
 /// Like [`verify`], for a caller that has locked the store.

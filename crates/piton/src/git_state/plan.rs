@@ -1,0 +1,290 @@
+//! The plan of a restore: what will be written, as data. Pure.
+
+use std::collections::BTreeSet;
+
+use super::compare::{is_plain_file, kind_of_ref, short_name};
+use super::options::GitRestoreOptions;
+use super::snapshot::{GitSnapshot, SmallFile, StashEntry, stash_log};
+use super::{GitItem, GitItemKind, GitLeft};
+use crate::id::{ObjectId, content_id};
+
+/// One change of the repository.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum GitAction {
+    /// Sets a ref, or deletes it if there is no new value.
+    Ref { name: String, from: Option<String>, to: Option<String> },
+    /// Replaces the entries of the stash.
+    Stash { log: Vec<u8>, top: Option<String> },
+    /// Writes a small file, or removes it.
+    File { path: Vec<u8>, file: Option<SmallFile> },
+    /// Creates the `.git` file of a worktree.
+    Pointer { link: std::path::PathBuf, text: Vec<u8> },
+    /// Creates the repository.
+    Rebuild,
+}
+
+/// A change, as it is reported.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct PlannedItem {
+    pub(super) item: GitItem,
+    pub(super) actions: Vec<GitAction>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct GitPlan {
+    pub(super) items: Vec<PlannedItem>,
+    pub(super) left: Vec<GitLeft>,
+}
+
+/// Plans a restore of a recorded state.
+pub(super) fn plan(then: &GitSnapshot, now: &GitSnapshot, id: ObjectId, options: &GitRestoreOptions<'_>) -> GitPlan {
+    let mut planner = GitPlanner { then, now, id, options, plan: GitPlan::default(), found: BTreeSet::new() };
+    planner.pointer();
+    planner.head();
+    planner.refs();
+    planner.stash();
+    planner.index();
+    planner.worktrees();
+    planner.files();
+    planner.reftable();
+    let found = planner.found;
+    for name in options.names.iter().filter(|name| !found.contains(*name)) {
+        let why = "the recorded state has nothing of this name".to_owned();
+        planner.plan.left.push(GitLeft { kind: GitItemKind::Ref, name: name.clone(), why });
+    }
+    planner.plan
+}
+
+struct GitPlanner<'a> {
+    then: &'a GitSnapshot,
+    now: &'a GitSnapshot,
+    id: ObjectId,
+    options: &'a GitRestoreOptions<'a>,
+    plan: GitPlan,
+    /// Names from the options that were found.
+    found: BTreeSet<String>,
+}
+
+fn file_id(file: Option<&SmallFile>) -> Option<String> {
+    file.map(|file| content_id(&file.bytes).to_string())
+}
+
+impl GitPlanner<'_> {
+    fn add(
+        &mut self,
+        kind: GitItemKind,
+        name: String,
+        values: (Option<String>, Option<String>),
+        actions: Vec<GitAction>,
+    ) {
+        let item = GitItem { kind, name, from: values.0, to: values.1 };
+        self.plan.items.push(PlannedItem { item, actions });
+    }
+
+    fn leave(&mut self, kind: GitItemKind, name: &str, why: &str) {
+        self.plan.left.push(GitLeft { kind, name: name.to_owned(), why: why.to_owned() });
+    }
+
+    /// Returns true if the user named this, by one of its names.
+    fn is_named(&mut self, names: &[&str]) -> bool {
+        let named: Vec<_> = self.options.names.iter().filter(|name| names.contains(&name.as_str())).cloned().collect();
+        let is_named = !named.is_empty();
+        self.found.extend(named);
+        is_named
+    }
+
+    /// Returns true if everything that is missing is meant.
+    fn wants_all(&self) -> bool {
+        self.options.is_all || self.now.is_ruined() && self.options.names.is_empty()
+    }
+
+    fn write(&self, path: &[u8]) -> GitAction {
+        GitAction::File { path: path.to_vec(), file: self.then.files.get(path).cloned() }
+    }
+
+    /// Brings the `.git` file of a linked worktree or a submodule back.
+    fn pointer(&mut self) {
+        let place = &self.then.place;
+        if !place.is_linked() {
+            let (link, name) = (place.root.join(".git"), place.root.join(".git").display().to_string());
+            let text = [b"gitdir: ", crate::sys::path_bytes(&place.own), b"\n"].concat();
+            let to = Some(place.own.display().to_string());
+            self.add(GitItemKind::Repository, name, (None, to), vec![GitAction::Pointer { link, text }]);
+        }
+    }
+
+    fn head(&mut self) {
+        let path = self.then.place.own_path("HEAD");
+        let (then, now) = (self.then.head(), self.now.head());
+        let is_meant = self.is_named(&["HEAD"]) || self.options.is_head || self.options.is_all || now.is_none();
+        if is_meant && then.is_some() && then != now {
+            self.add(GitItemKind::Head, "HEAD".to_owned(), (now, then), vec![self.write(&path)]);
+        }
+    }
+
+    fn refs(&mut self) {
+        let present = self.now.refs();
+        for (name, value) in self.then.refs() {
+            let (kind, short) = (kind_of_ref(&name), short_name(&name));
+            let is_named = self.is_named(&[&name, &short]);
+            let is_usual = matches!(kind, GitItemKind::Branch | GitItemKind::Tag) && self.options.names.is_empty();
+            let current = present.get(&name);
+            if current == Some(&value) {
+                continue;
+            }
+            let is_symbolic = value.starts_with("ref:");
+            match current {
+                None if is_named || is_usual || self.wants_all() => {
+                    let blocker = present.keys().find(|other| is_in_the_way(other, &name));
+                    let target = blocker.map_or_else(|| name.clone(), |_| self.elsewhere(&name));
+                    self.set_ref(kind, target, &short, None, value, is_symbolic);
+                }
+                Some(_) if (is_named || self.wants_all()) && self.options.is_forced => {
+                    self.set_ref(kind, name, &short, current.cloned(), value, is_symbolic);
+                }
+                Some(_) if (is_named || self.wants_all()) && !is_symbolic => {
+                    let target = self.elsewhere(&name);
+                    if present.get(&target) != Some(&value) {
+                        self.set_ref(kind, target, &short, None, value, false);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Returns the name for a ref whose own name is taken.
+    fn elsewhere(&self, name: &str) -> String {
+        format!("refs/recovered/{}/{}", self.id.short(), name.strip_prefix("refs/").unwrap_or(name))
+    }
+
+    fn set_ref(
+        &mut self,
+        kind: GitItemKind,
+        name: String,
+        short: &str,
+        from: Option<String>,
+        to: String,
+        is_symbolic: bool,
+    ) {
+        let log = format!("logs/{name}").into_bytes();
+        let has_log = self.then.files.contains_key(&log) && !self.now.files.contains_key(&log);
+        let mut actions = Vec::new();
+        if has_log {
+            actions.push(self.write(&log));
+        }
+        actions.push(match is_symbolic {
+            true => self.write(name.as_bytes()),
+            false => GitAction::Ref { name: name.clone(), from: from.clone(), to: Some(to.clone()) },
+        });
+        let shown = if name.starts_with("refs/recovered/") { name } else { short.to_owned() };
+        self.add(kind, shown, (from, Some(to)), actions);
+    }
+
+    fn stash(&mut self) {
+        let (entries, present) = (self.then.stash(), self.now.stash());
+        let is_present = |entry: &StashEntry| present.iter().any(|other| other.id == entry.id);
+        let mut wanted = BTreeSet::new();
+        for (nth, entry) in entries.iter().rev().enumerate() {
+            let is_named = self.is_named(&["stash", "refs/stash", &format!("stash@{{{nth}}}")]);
+            if (is_named || self.options.names.is_empty()) && !is_present(entry) {
+                wanted.insert(entry.id.clone());
+            }
+        }
+        if wanted.is_empty() {
+            return;
+        }
+        let old = entries.iter().filter(|entry| is_present(entry) || wanted.contains(&entry.id));
+        let new = present.iter().filter(|entry| !entries.iter().any(|old| old.id == entry.id));
+        let all: Vec<StashEntry> = old.chain(new).cloned().collect();
+        let (log, top) = stash_log(&all);
+        let from = self.now.stash_value();
+        let to = Some(content_id(&log).to_string());
+        let mut actions = vec![GitAction::Stash { log, top }];
+        for (nth, entry) in all.iter().rev().enumerate().filter(|(_, entry)| wanted.contains(&entry.id)) {
+            let name = format!("stash@{{{nth}}}: {}", entry.message);
+            // The first of them carries the change.
+            let values = if actions.is_empty() { (None, Some(entry.id.clone())) } else { (from.clone(), to.clone()) };
+            self.add(GitItemKind::Stash, name, values, std::mem::take(&mut actions));
+        }
+    }
+
+    fn index(&mut self) {
+        let path = self.then.place.own_path("index");
+        let (then, now) = (self.then.staged(), self.now.staged());
+        let is_meant = self.is_named(&["index"]) || self.options.is_index || self.options.is_all;
+        let is_missing = now.is_none() && self.wants_all();
+        if (is_meant || is_missing) && then.is_some() && then != now {
+            let shared = self.then.place.own_path("sharedindex.");
+            let shared = self.then.files.keys().filter(|path| path.starts_with(&shared));
+            let shared = shared.filter(|path| !self.now.files.contains_key(*path));
+            let mut actions: Vec<_> = shared.map(|path| self.write(path)).collect();
+            actions.push(self.write(&path));
+            let values = (now.map(|id| id.to_string()), then.map(|id| id.to_string()));
+            self.add(GitItemKind::Index, "index".to_owned(), values, actions);
+        }
+    }
+
+    fn worktrees(&mut self) {
+        let present = self.now.worktrees();
+        for name in self.then.worktrees() {
+            let is_named = self.is_named(&[&name]);
+            if present.contains(&name) || !(is_named || self.options.names.is_empty()) {
+                continue;
+            }
+            let prefix = format!("worktrees/{name}/").into_bytes();
+            let below = self.then.files.keys().filter(|path| path.starts_with(&prefix));
+            let mut actions: Vec<_> = below.map(|path| self.write(path)).collect();
+            let link = self.then.worktree_link(&name);
+            let at = link.as_ref().map(|link| link.display().to_string());
+            if let Some(link) = link {
+                let own = self.then.place.common.join("worktrees").join(&name);
+                let text = [b"gitdir: ", crate::sys::path_bytes(&own), b"\n"].concat();
+                actions.push(GitAction::Pointer { link, text });
+            }
+            self.add(GitItemKind::Worktree, name, (None, at), actions);
+        }
+    }
+
+    fn files(&mut self) {
+        for (path, file) in self.then.files.iter().filter(|(path, _)| is_plain_file(path, self.then)) {
+            let name = String::from_utf8_lossy(path).into_owned();
+            let is_meant = self.is_named(&[&name]) || self.wants_all();
+            let current = self.now.files.get(path);
+            if !is_meant || current.is_some_and(|current| current.bytes == file.bytes) {
+                continue;
+            }
+            if current.is_some() && !self.options.is_forced {
+                self.leave(GitItemKind::File, &name, "it exists and differs; it is replaced by force only");
+                continue;
+            }
+            self.add(GitItemKind::File, name, (file_id(current), file_id(Some(file))), vec![self.write(path)]);
+        }
+    }
+
+    /// The tables are immutable and stay: replacing the list of tables changes all refs at once.
+    fn reftable(&mut self) {
+        const LIST: &[u8] = b"reftable/tables.list";
+        let (then, now) = (self.then.files.get(LIST), self.now.files.get(LIST));
+        if then.is_none() || then == now {
+            return;
+        }
+        let is_named = self.is_named(&["refs", "reftable"]);
+        if now.is_some() && !(self.options.is_forced && (is_named || self.options.is_all)) {
+            let why = "the refs are in a reftable, which comes back only as a whole: by force, with everything";
+            self.leave(GitItemKind::Refs, "reftable", why);
+            return;
+        }
+        let tables = self.then.files.keys().filter(|path| path.starts_with(b"reftable/") && *path != LIST);
+        let tables = tables.filter(|path| !self.now.files.contains_key(*path));
+        let mut actions: Vec<_> = tables.map(|path| self.write(path)).collect();
+        actions.push(self.write(LIST));
+        self.add(GitItemKind::Refs, "reftable".to_owned(), (file_id(now), file_id(then)), actions);
+    }
+}
+
+/// Returns true if one of two refs is a directory of the other.
+fn is_in_the_way(other: &str, name: &str) -> bool {
+    let is_below = |path: &str, dir: &str| path.strip_prefix(dir).is_some_and(|rest| rest.starts_with('/'));
+    is_below(other, name) || is_below(name, other)
+}

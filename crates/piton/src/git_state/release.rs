@@ -1,0 +1,66 @@
+//! Releases git states with the checkpoints that they belong to.
+
+use std::collections::HashSet;
+
+use crate::error::Result;
+use crate::id::{CheckpointId, ProjectId};
+use crate::progress::Progress;
+use crate::store::{ReleasePolicy, Store};
+use crate::time::Moment;
+use crate::worktree::{Repository, RepositoryPlace};
+
+/// Releases the git states of all projects that are not needed any more. Returns the number of bytes freed.
+pub(crate) fn release_git_states(
+    store: &Store,
+    policy: ReleasePolicy,
+    now: Moment,
+    progress: &Progress,
+) -> Result<u64> {
+    let mut freed = 0;
+    let known = store.known_projects()?;
+    for project in store.git_states.projects()? {
+        if progress.is_cancelled() {
+            break;
+        }
+        freed += release_one(store, &project, known.contains(&project), policy, now, progress)?;
+    }
+    Ok(freed)
+}
+
+fn release_one(
+    store: &Store,
+    project: &ProjectId,
+    is_known: bool,
+    policy: ReleasePolicy,
+    now: Moment,
+    progress: &Progress,
+) -> Result<u64> {
+    let held = store.locks.share_until(Some(progress))?;
+    let locked = store.locks.lock_project_until(&held, project, Some(progress))?;
+    let states = &store.git_states;
+    let place = states.log(project).last().and_then(|record| states.get(project, record.state).ok());
+    let place = place.map(|state| RepositoryPlace {
+        own: state.common.join(crate::sys::name_from_bytes(&state.own)),
+        root: state.root,
+        common: state.common,
+    });
+    let repository = place.as_ref().and_then(|place| place.open().ok().flatten());
+    // A forgotten project: what its repository still has need not be held. What is lost stays for a while.
+    if !is_known && (repository.is_some() || states.is_expired(project, policy, now)) {
+        let bytes = states.held_bytes(project)?;
+        states.remove(project)?;
+        return Ok(bytes);
+    }
+    let mut live: HashSet<CheckpointId> = HashSet::new();
+    if is_known {
+        let objects = store.objects.open(&held)?;
+        live.extend(store.histories.of(&objects, project)?.checkpoints.iter().map(|checkpoint| checkpoint.id));
+    }
+    let is_present = |path: &[u8]| repository.as_ref().is_some_and(|repository| is_there(repository, path));
+    states.release(&locked, project, &live, is_present, policy, now)
+}
+
+/// Returns true if an object file is in the repository. An unreadable one counts as present.
+fn is_there(repository: &Repository, path: &[u8]) -> bool {
+    repository.stat(path).map_or(true, |stat| stat.is_some())
+}

@@ -1,0 +1,120 @@
+//! Restores parts of a recorded state: `plan` decides, `apply` writes.
+
+use super::apply::{GitTarget, apply, rebuild};
+use super::list::resolve;
+use super::options::GitRestoreOptions;
+use super::plan::{GitPlan, plan};
+use super::snapshot::GitSnapshot;
+use super::{GitItem, GitItemKind, GitRestoreOutcome, GitRestoreReport};
+use crate::error::Result;
+use crate::id::ObjectId;
+use crate::progress::Progress;
+use crate::project::Project;
+use crate::settings::Settings;
+use crate::store::Store;
+use crate::time::Moment;
+use crate::worktree::{busy_error, running_commands};
+
+/// Brings parts of the recorded state `name` back into the project's repository: a number or id of a checkpoint, or the id
+/// of a state.
+///
+/// Fails with `NotFound` if no state was recorded there, with `Busy` while another command of git runs, and with `Damaged`
+/// if the state cannot be read. Nothing is changed then.
+pub fn restore_git_state(
+    store: &Store,
+    project: &Project,
+    name: &str,
+    options: GitRestoreOptions<'_>,
+    settings: &Settings,
+    now: Moment,
+    progress: &Progress,
+) -> Result<GitRestoreReport> {
+    let record = resolve(store, project, name)?;
+    let then = GitSnapshot::of_state(store, project.id(), record.state)?;
+    if options.is_dry {
+        let present = GitSnapshot::now(&then.place, progress)?;
+        let planned = present.map_or_else(
+            || Ok(rebuild_plan(&then)),
+            |present| checked_plan(store, project, &then, &present, record.state, &options),
+        )?;
+        return Ok(report(planned, record.state, None, 0, true));
+    }
+    let held = store.locks.share_until(Some(progress))?;
+    let locked = store.locks.lock_project_until(&held, project.id(), Some(progress))?;
+    store.git_states.remove_stale_locks(&locked, project.id())?;
+    if let Some(error) = busy_error(&running_commands(&then.place)) {
+        return Err(error);
+    }
+    let target = GitTarget { store, project, locked: &locked, place: &then.place, settings, now, progress };
+    let Some(present) = GitSnapshot::now(&then.place, progress)? else {
+        let objects = rebuild(&target, &then, record.state)?;
+        return Ok(report(rebuild_plan(&then), record.state, None, objects, false));
+    };
+    let mut planned = checked_plan(store, project, &then, &present, record.state, &options)?;
+    if planned.items.is_empty() {
+        return Ok(report(planned, record.state, None, 0, false));
+    }
+    let applied = apply(&target, &present, &mut planned)?;
+    Ok(report(planned, record.state, Some(applied.before), applied.objects, false))
+}
+
+/// Plans a restore. A ref whose objects are not held is left.
+fn checked_plan(
+    store: &Store,
+    project: &Project,
+    then: &GitSnapshot,
+    present: &GitSnapshot,
+    id: ObjectId,
+    options: &GitRestoreOptions<'_>,
+) -> Result<GitPlan> {
+    let mut planned = plan(then, present, id, options);
+    let lacks_objects = || store.git_states.lost_files(project.id()).map(|lost| !lost.is_empty());
+    if !present.place.has_dir("objects") || options.is_all && lacks_objects()? {
+        let (name, to) = ("objects".to_owned(), Some("objects".to_owned()));
+        let item = GitItem { kind: GitItemKind::File, name, from: None, to };
+        planned.items.push(super::plan::PlannedItem { item, actions: Vec::new() });
+    }
+    // Objects of other repositories that this one uses are not held, and are found by git.
+    if present.files.contains_key(&b"objects/info/alternates"[..]) || planned.items.is_empty() {
+        return Ok(planned);
+    }
+    let known = store.git_states.held_ids(project.id())?;
+    let lacks = |item: &GitItem| {
+        item.kind.is_ref() && item.to.as_ref().is_some_and(|id| super::snapshot::is_id(id) && !known(id))
+    };
+    let (lacking, items) = std::mem::take(&mut planned.items).into_iter().partition(|one| lacks(&one.item));
+    planned.items = items;
+    for one in Vec::from_iter::<Vec<_>>(lacking) {
+        let why = "its objects are not held any more".to_owned();
+        planned.left.push(super::GitLeft { kind: one.item.kind, name: one.item.name, why });
+    }
+    Ok(planned)
+}
+
+/// Returns the plan for a repository that is gone.
+fn rebuild_plan(then: &GitSnapshot) -> GitPlan {
+    let name = then.place.common.display().to_string();
+    let item =
+        GitItem { kind: GitItemKind::Repository, name, from: None, to: Some(then.place.root.display().to_string()) };
+    GitPlan {
+        items: vec![super::plan::PlannedItem { item, actions: vec![super::plan::GitAction::Rebuild] }],
+        left: Vec::new(),
+    }
+}
+
+pub(super) fn report(
+    plan: GitPlan,
+    state: ObjectId,
+    before: Option<ObjectId>,
+    objects: u64,
+    is_dry: bool,
+) -> GitRestoreReport {
+    let outcome = match () {
+        () if plan.items.is_empty() && plan.left.is_empty() => GitRestoreOutcome::NothingToDo,
+        () if is_dry => GitRestoreOutcome::Planned,
+        () if plan.left.is_empty() => GitRestoreOutcome::Restored,
+        () => GitRestoreOutcome::Partly,
+    };
+    let restored = plan.items.into_iter().map(|one| one.item).collect();
+    GitRestoreReport { outcome, state, before, restored, left: plan.left, objects }
+}

@@ -1,0 +1,177 @@
+//! Lists the files of a repository, with stat data only.
+
+use std::ffi::CString;
+use std::io;
+
+use super::Repository;
+use super::write::TEMP_LOCK;
+use crate::progress::Progress;
+use crate::relpath;
+use crate::sys::{self, Dir, Kind, Stat};
+
+/// Maximum depth of directories.
+const DEPTH_MAX: usize = 64;
+/// Maximum number of small files. A repository with more loose refs than this is left to `git pack-refs`.
+const FILES_MAX: usize = 200_000;
+
+/// A small file, or a link.
+#[derive(Debug, Clone)]
+pub(crate) struct RepositoryFile {
+    pub(crate) path: Vec<u8>,
+    pub(crate) stat: Stat,
+}
+
+/// Small files of a repository, and the directories of its objects.
+#[derive(Debug, Default)]
+pub(crate) struct FileListing {
+    /// Sorted by path.
+    pub(crate) files: Vec<RepositoryFile>,
+    /// Directories named `objects`: of the repository and of those of its submodules.
+    pub(crate) object_roots: Vec<Vec<u8>>,
+    /// Paths that are left out, each with the reason.
+    pub(crate) left_out: Vec<(Vec<u8>, &'static str)>,
+}
+
+/// A directory of object files: one of the 256 for loose objects, or that of packs.
+#[derive(Debug, Clone)]
+pub(crate) struct ObjectDir {
+    pub(crate) path: Vec<u8>,
+    pub(crate) stat: Stat,
+    pub(crate) is_packs: bool,
+}
+
+impl Repository {
+    /// Lists the small files. Fails with `Interrupted` if it is cancelled.
+    pub(crate) fn list_files(&self, progress: &Progress) -> io::Result<FileListing> {
+        let mut listing = FileListing::default();
+        let mut walk = Walk { listing: &mut listing, buffer: Vec::new(), progress };
+        walk.enter(&self.dir, b"", 0)?;
+        listing.files.sort_by(|a, b| a.path.cmp(&b.path));
+        listing.object_roots.sort();
+        Ok(listing)
+    }
+
+    /// Lists the directories with object files below a directory named `objects`; that of packs comes last, because a
+    /// repack writes the new pack before it removes anything.
+    pub(crate) fn object_dirs(&self, root: &[u8]) -> io::Result<Vec<ObjectDir>> {
+        let dir = self.dir.open_dir(root)?;
+        let mut names = Vec::new();
+        dir.for_each(&mut Vec::new(), |name, _| {
+            if name.len() == 2 && name.iter().all(u8::is_ascii_hexdigit) || name == b"pack" {
+                names.push(name.to_vec());
+            }
+        })?;
+        names.sort();
+        let mut dirs = Vec::with_capacity(names.len());
+        for name in names {
+            match dir.stat_at(&CString::new(&name[..])?) {
+                Ok(stat) if stat.kind == Kind::Dir => {
+                    dirs.push(ObjectDir { path: relpath::join(root, &name), stat, is_packs: name == b"pack" });
+                }
+                Ok(_) => {}
+                Err(error) if sys::is_gone(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(dirs)
+    }
+
+    /// Opens a directory of object files, and lists the names of object files in it.
+    pub(crate) fn object_names(&self, dir: &ObjectDir) -> io::Result<(Dir, Vec<Vec<u8>>)> {
+        let opened = self.dir.open_dir(&dir.path)?;
+        let mut names = Vec::new();
+        opened.for_each(&mut Vec::new(), |name, _| {
+            let is_object = if dir.is_packs { is_pack_file(name) } else { is_loose_name(name) };
+            names.extend(is_object.then(|| name.to_vec()));
+        })?;
+        // A pack is of use once its idx is there: this one last.
+        names.sort_by_key(|name| (name.ends_with(b".idx"), name.clone()));
+        Ok((opened, names))
+    }
+}
+
+/// Returns true for the name of a loose object of SHA-1 or SHA-256, without its first two digits.
+fn is_loose_name(name: &[u8]) -> bool {
+    matches!(name.len(), 38 | 62) && name.iter().all(u8::is_ascii_hexdigit)
+}
+
+/// Returns true for a file of a pack: the pack itself, its idx and what belongs to them.
+fn is_pack_file(name: &[u8]) -> bool {
+    name.starts_with(b"pack-") && !name.ends_with(b".lock") && !name.contains(&b'/')
+}
+
+struct Walk<'a> {
+    listing: &'a mut FileListing,
+    buffer: Vec<std::mem::MaybeUninit<u8>>,
+    progress: &'a Progress,
+}
+
+impl Walk<'_> {
+    fn enter(&mut self, dir: &Dir, path: &[u8], depth: usize) -> io::Result<()> {
+        if self.progress.is_cancelled() {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        let mut names: Vec<Vec<u8>> = Vec::new();
+        dir.for_each(&mut self.buffer, |name, _| names.push(name.to_vec()))?;
+        let has = |wanted: &[u8]| names.iter().any(|name| name == wanted);
+        // The repositories of submodules are inside this one.
+        let is_git_dir = path.is_empty() || has(b"HEAD") && has(b"objects") && !path.starts_with(b"refs/");
+        for name in names {
+            let below = relpath::join(path, &name);
+            let is_passing = name.ends_with(b".lock") || is_git_dir && is_of_a_process(&name);
+            if is_passing {
+                continue;
+            }
+            if is_git_dir && name == b"lfs" {
+                self.listing.left_out.push((below, "files of LFS"));
+                continue;
+            }
+            let stat = match dir.stat_at(&CString::new(&name[..])?) {
+                Ok(stat) => stat,
+                Err(error) if sys::is_gone(&error) => continue,
+                Err(error) => return Err(error),
+            };
+            match stat.kind {
+                Kind::Dir if is_git_dir && name == b"objects" => self.objects(dir, below)?,
+                Kind::Link if is_git_dir && name == b"objects" => {
+                    self.listing.left_out.push((below, "`objects` is a symbolic link"));
+                }
+                Kind::Dir if depth < DEPTH_MAX => {
+                    match dir.open_dir(&name) {
+                        Ok(opened) => self.enter(&opened, &below, depth + 1)?,
+                        Err(error) if sys::is_gone(&error) => {}
+                        Err(error) => return Err(error),
+                    };
+                }
+                Kind::Dir => self.listing.left_out.push((below, "too deep")),
+                Kind::File | Kind::Link if self.listing.files.len() >= FILES_MAX => {
+                    return Err(io::Error::other(format!("there are more than {FILES_MAX} small files in it")));
+                }
+                Kind::File | Kind::Link => self.listing.files.push(RepositoryFile { path: below, stat }),
+                Kind::Special => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes a directory of objects, and lists the small files in it that say where other objects are.
+    fn objects(&mut self, parent: &Dir, path: Vec<u8>) -> io::Result<()> {
+        let info = parent.open_dir(b"objects/info");
+        for name in [c"alternates", c"http-alternates"] {
+            if let Ok(info) = &info
+                && let Ok(stat) = info.stat_at(name)
+            {
+                let path = relpath::join(&relpath::join(&path, b"info"), name.to_bytes());
+                self.listing.left_out.push((path.clone(), "objects in other repositories, which it uses"));
+                self.listing.files.push(RepositoryFile { path, stat });
+            }
+        }
+        self.listing.object_roots.push(path);
+        Ok(())
+    }
+}
+
+/// Returns true for a file that belongs to a running process and not to the state of the repository.
+fn is_of_a_process(name: &[u8]) -> bool {
+    matches!(name, b"gc.pid" | b"gc.log") || name.starts_with(b"fsmonitor--daemon") || name.starts_with(TEMP_LOCK)
+}
