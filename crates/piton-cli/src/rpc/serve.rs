@@ -33,7 +33,7 @@ const CLIENT_POLL: Duration = Duration::from_millis(100);
 /// Runs one command. The output is that of a request.
 pub(crate) type Run = fn(&Command, &Global, &Output) -> anyhow::Result<()>;
 
-/// Answers requests until stdin ends.
+/// Answers requests until stdin ends. Fails if the client was gone before all of them were answered.
 pub(crate) fn serve(global: &Global, run: Run) -> ExitCode {
     // stderr is for the user of the client; a panic is in the answer.
     std::panic::set_hook(Box::new(|_| {}));
@@ -52,13 +52,14 @@ pub(crate) fn serve(global: &Global, run: Run) -> ExitCode {
             Ok(InputLine::End) | Err(_) => break,
         }
     }
-    let inner = &server.inner;
+    let (inner, mut cancelled) = (&server.inner, 0);
     pool.finish(CLIENT_POLL, || {
         if inner.wire.is_gone() {
             inner.running().values().for_each(|request| request.cancel());
+            cancelled += inner.running().len();
         }
     });
-    ExitCode::SUCCESS
+    if cancelled == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 struct RpcServer<'a> {

@@ -3,8 +3,10 @@
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
+use std::io::{Read as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
+use std::process::Stdio;
 
 use serde_json::{Value, json};
 use testkit::{Sandbox, clean_command, files_in};
@@ -283,6 +285,42 @@ fn a_script_gets_every_answer_before_the_end() {
     assert!(client.end().success());
 }
 
+/// Another process that holds the gate of the store, so that a take waits until it is cancelled.
+struct LockHolder(std::process::Child);
+
+impl LockHolder {
+    fn start(sandbox: &Sandbox) -> Self {
+        let mut command = clean_command("flock");
+        command.arg(sandbox.store().join("locks/gate")).arg("cat");
+        let mut holder = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("flock runs");
+        // What `cat` repeats, it read with the lock held.
+        holder.stdin.as_mut().expect("a pipe").write_all(b"x").expect("it reads");
+        holder.stdout.as_mut().expect("a pipe").read_exact(&mut [0]).expect("it holds the lock");
+        Self(holder)
+    }
+}
+
+impl Drop for LockHolder {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}
+
+/// Q3: a client that is gone leaves no process behind, even while its request waits for another process.
+#[test]
+fn a_server_whose_client_is_gone_cancels_and_ends() {
+    let sandbox = sandbox();
+    let mut client = Client::start(&sandbox);
+    client.result("list", &json!({}));
+    let holder = LockHolder::start(&sandbox);
+    client.request("take", &json!({}));
+    let status = client.vanish();
+    assert_eq!(status.code(), Some(1), "the take was cancelled, and did not wait until its own deadline");
+    drop(holder);
+    assert_eq!(piton(&sandbox, ["take", "--json"]).done().json()["outcome"], "taken");
+}
+
 #[test]
 fn a_request_is_cancelled_before_anything_is_written() {
     let sandbox = Sandbox::new();
@@ -291,20 +329,8 @@ fn a_request_is_cancelled_before_anything_is_written() {
     }
     let mut client = Client::start(&sandbox);
     client.result("list", &json!({}));
-    // Another process holds the lock of the project, so that the take waits until it is cancelled.
     piton(&sandbox, ["take"]).done();
-    let lock = sandbox.store().join("locks/gate");
-    let mut holder = clean_command("flock")
-        .arg(&lock)
-        .args(["cat"])
-        .stdin(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::piped())
-        .spawn()
-        .expect("flock runs");
-    let mut to_holder = holder.stdin.take().expect("a pipe");
-    std::io::Write::write_all(&mut to_holder, b"x").expect("it reads");
-    let mut held = [0];
-    std::io::Read::read_exact(holder.stdout.as_mut().expect("a pipe"), &mut held).expect("it holds the lock");
+    let holder = LockHolder::start(&sandbox);
     let before = refs(&sandbox);
     let id = client.request("take", &json!({"progress": true}));
     client.send(&json!({"jsonrpc": "2.0", "method": "$/cancelRequest", "params": {"id": id}}));
@@ -312,8 +338,7 @@ fn a_request_is_cancelled_before_anything_is_written() {
     assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(id), &json!(-32800)), "{answer}");
     assert_eq!(answer["error"]["data"]["kind"], "stopped", "{answer}");
     assert_eq!(refs(&sandbox), before);
-    drop(to_holder);
-    holder.wait().expect("it ends");
+    drop(holder);
     assert_eq!(client.result("take", &json!({}))["outcome"], "unchanged");
 }
 

@@ -12,7 +12,7 @@ use crate::kit::{command, spawn_piped};
 pub(crate) struct Client {
     pub(crate) child: Child,
     to: Option<ChildStdin>,
-    from: BufReader<ChildStdout>,
+    from: Option<BufReader<ChildStdout>>,
     ids: u64,
     /// Notifications that came before an answer.
     pub(crate) notifications: Vec<Value>,
@@ -26,7 +26,7 @@ impl Client {
     pub(crate) fn of(command: &mut Command) -> Self {
         let mut child = spawn_piped(command);
         let to = child.stdin.take();
-        let from = BufReader::new(child.stdout.take().expect("a pipe"));
+        let from = child.stdout.take().map(BufReader::new);
         Self { child, to, from, ids: 0, notifications: Vec::new() }
     }
 
@@ -43,7 +43,7 @@ impl Client {
     /// Returns the next message, or `None` at the end.
     pub(crate) fn next(&mut self) -> Option<Value> {
         let mut line = String::new();
-        let read = self.from.read_line(&mut line).expect("text");
+        let read = self.from.as_mut().expect("open").read_line(&mut line).expect("text");
         (read > 0).then(|| serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}")))
     }
 
@@ -91,6 +91,12 @@ impl Client {
     /// Closes stdin.
     pub(crate) fn close(&mut self) {
         self.to = None;
+    }
+
+    /// Closes both pipes at once, as the kernel does for a client that was killed, and waits for the end.
+    pub(crate) fn vanish(mut self) -> ExitStatus {
+        (self.to, self.from) = (None, None);
+        self.child.wait().expect("it ends")
     }
 
     /// Closes stdin, and waits for the end. Asserts that nothing is left to read, on stderr neither.
