@@ -64,8 +64,10 @@ pub(crate) fn show(
     if diff.files.is_empty() {
         check_paths(&paths, (from, to), &store, &project)?;
     }
+    if let Err(error) = name_ignored(&paths, (from, to), &store, &project, output) {
+        output.warn(&format!("ignored files were not compared: {error}"));
+    }
     output.json(&diff);
-    name_ignored(&paths, (from, to), &store, &project, output)?;
     if diff.files.is_empty() {
         output.text("Nothing differs");
         return Ok(());

@@ -240,3 +240,42 @@ fn the_first_take_says_once_what_is_saved_now_and_how_to_turn_it_off() {
     other.write("main.py", "3");
     assert_eq!(hook(&other, &["claude"], prompt(&other, "s", "t2", "second")), "");
 }
+
+/// Version 0.1 cuts histories and collects without a word about these files. With `PITON_0_1`, that program does it.
+#[test]
+fn a_store_that_version_0_1_has_used_still_has_the_ignored_files() {
+    let sandbox = project();
+    let mut taken = Vec::new();
+    for number in 0..3 {
+        sandbox.write("main.py", number.to_string());
+        sandbox.write(".env", format!("KEY={number}\n"));
+        taken.push(piton(&sandbox, ["take", "--json"]).done().json()["id"].as_str().expect("an id").to_owned());
+    }
+    if let Some(older) = std::env::var_os("PITON_0_1") {
+        let older = |args: &[&str]| {
+            let mut command = std::process::Command::new(&older);
+            command.env("HOME", sandbox.home()).arg("-C").arg(sandbox.project()).arg("--base").arg(sandbox.base());
+            crate::kit::Ran::from(command.args(args).output().expect("0.1")).done()
+        };
+        assert_eq!(older(&["rollback", "--json"]).json().as_array().map(Vec::len), Some(3));
+        sandbox.write("main.py", "of 0.1");
+        older(&["take"]);
+        older(&["restore", &taken[1], "--yes"]);
+        older(&["prune"]);
+        piton(&sandbox, ["verify"]).done();
+        piton(&sandbox, ["restore", &taken[2], "--yes", "--with-ignored"]).done();
+    }
+    // What it leaves of a history that it cut: the ends, and the refs of everything before them.
+    fs::write(sandbox.store().join("shallow"), format!("{}\n", taken[1])).expect("a file");
+    sandbox.store_git(&["gc", "--quiet", "--prune=now"]);
+    sandbox.assert_store_is_whole();
+    piton(&sandbox, ["verify"]).done();
+    piton(&sandbox, ["prune"]).done();
+    sandbox.assert_store_is_whole();
+    let refs = sandbox.store_git(&["for-each-ref", "--format=%(refname:lstrip=3)", "refs/local/"]);
+    let refs = String::from_utf8(refs).expect("names");
+    assert!(!refs.contains(&taken[0]) && refs.contains(&taken[1]), "{refs}");
+    fs::remove_file(sandbox.path(".env")).expect("a file");
+    piton(&sandbox, ["recover", "--from", &taken[1], ".env"]).done();
+    assert_eq!(fs::read_to_string(sandbox.path(".env")).expect("a file"), "KEY=1\n");
+}

@@ -63,6 +63,8 @@ fn a_file_or_directory_that_was_made_since_goes_when_it_is_asked_for() {
 #[test]
 fn a_path_that_the_checkpoint_left_out_is_left_with_the_reason_and_an_unknown_one_is_not_found() {
     let sandbox = Sandbox::new();
+    fs::create_dir_all(sandbox.home().join(".hermes")).expect("a directory");
+    fs::write(sandbox.home().join(".hermes/config.yaml"), "checkpoints:\n  keep_ignored: false\n").expect("a file");
     sandbox.tree(".gitignore = *.ig\\ngen/\\n\n a = 1\n x.ig = 1\n gone.ig = 1\n gen/o = 1\n .env = s");
     take(&sandbox);
     sandbox.tree("a = 2\n x.ig = 2\n new.ig = 2\n d/new.ig = 2");

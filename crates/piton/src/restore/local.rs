@@ -147,7 +147,9 @@ impl LocalPlanning<'_> {
         };
         let (mut written, mut differing) = (Vec::new(), Vec::new());
         for (database, files) in &sets {
-            if set_plan.is_wanted(database, files)? {
+            // What is renamed back comes back as it is.
+            let goes_back = files.keys().any(|path| plan.makes_way(path) || plan.moves_from(path));
+            if !goes_back && set_plan.is_wanted(database, files)? {
                 set_plan.add(database, files, plan, &mut written, &mut differing);
             }
         }
