@@ -61,6 +61,7 @@ pub(crate) struct CheckpointBuilder<'a> {
 }
 
 /// Result of making a checkpoint of a survey.
+#[expect(clippy::large_enum_variant, reason = "there is one for each take")]
 pub(crate) enum BuildOutcome {
     Done(Report),
     /// The store would pass its limit: the checkpoint needs this many bytes. Nothing was written.

@@ -240,7 +240,7 @@ fn carry_out(
     for action in &one.actions {
         match action {
             GitAction::Ref { name, to: Some(to), .. } => {
-                writer.replace(name.as_bytes(), format!("{to}\n").as_bytes(), None)?
+                writer.replace(name.as_bytes(), format!("{to}\n").as_bytes(), None)?;
             }
             GitAction::Ref { name, to: None, .. } => writer.remove(name.as_bytes())?,
             GitAction::Stash { log, top: Some(top) } => {
