@@ -51,6 +51,14 @@ pub struct Loss {
     pub extent: LossExtent,
 }
 
+impl Loss {
+    /// Returns the loss of one file.
+    #[must_use]
+    pub fn file(path: PathBuf, kind: LossKind) -> Self {
+        Self { path, is_pattern: false, kind, extent: LossExtent::File }
+    }
+}
+
 /// Starting points of a `find`, and the pattern of its `-name`.
 #[derive(Clone)]
 pub(super) struct Found {

@@ -45,6 +45,8 @@ pub enum Hint {
     ListGitStates,
     /// List the files of a checkpoint.
     ListFiles,
+    /// See what could not be saved before it was destroyed, and why.
+    ShowUnsaved,
     /// Look at the log of a file that is missing, or recover it.
     FindLostFile,
     /// List the turns that began from a checkpoint.

@@ -233,6 +233,13 @@ pub fn bounded_name(name: &str) -> String {
     format!("{start}-{hash}")
 }
 
+/// Returns a random text that no file name of the user contains by chance.
+pub(crate) fn random_token() -> String {
+    use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+    let word = || RandomState::new().build_hasher().finish();
+    format!("{:016x}{:016x}", word(), word())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

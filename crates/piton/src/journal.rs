@@ -45,6 +45,8 @@ pub enum Level {
     Warning,
     /// An agent continued without a checkpoint.
     Unprotected,
+    /// A command was about to destroy something that could not be saved.
+    Unsaved,
     /// An agent continued in a place that is never taken, such as the home directory.
     Declined,
     /// The user has seen all earlier events.
@@ -52,7 +54,8 @@ pub enum Level {
 }
 
 impl Level {
-    const ALL: [Self; 5] = [Self::Protected, Self::Warning, Self::Unprotected, Self::Declined, Self::Acknowledged];
+    const ALL: [Self; 6] =
+        [Self::Protected, Self::Warning, Self::Unprotected, Self::Unsaved, Self::Declined, Self::Acknowledged];
 
     /// Returns its name in the log and in `--json`.
     pub fn word(self) -> &'static str {
@@ -60,6 +63,7 @@ impl Level {
             Self::Protected => "protected",
             Self::Warning => "warning",
             Self::Unprotected => "unprotected",
+            Self::Unsaved => "unsaved",
             Self::Declined => "declined",
             Self::Acknowledged => "acknowledged",
         }
@@ -347,7 +351,23 @@ impl Journal {
                 },
                 Level::Protected => open.retain(|known| !known.is_of_turn(&event)),
                 Level::Acknowledged => open.clear(),
-                Level::Warning => {}
+                Level::Warning | Level::Unsaved => {}
+            }
+        }
+        open.retain(|event| event.time.secs >= since_secs);
+        open.reverse();
+        open
+    }
+
+    /// Returns what commands were about to destroy and could not be saved since `since_secs`, newest first, unless the user
+    /// has acknowledged it.
+    pub fn unsaved(&self, since_secs: i64) -> Vec<Event> {
+        let mut open: Vec<Event> = Vec::new();
+        for event in self.events(|_| true) {
+            match event.level {
+                Level::Unsaved => open.push(event),
+                Level::Acknowledged => open.clear(),
+                _ => {}
             }
         }
         open.retain(|event| event.time.secs >= since_secs);

@@ -45,6 +45,7 @@ mod journal;
 #[macro_use]
 pub mod json;
 mod keep;
+mod kept;
 mod late;
 mod limit;
 mod local_files;
@@ -91,6 +92,10 @@ pub use hint::Hint;
 pub use history::{Change, History, Listed};
 pub use id::{CheckpointId, ObjectId, ProjectId, bounded_name};
 pub use journal::{Event, Journal, Level, Unprotected};
+pub use kept::{
+    BackReport, Gap, GapReason, KeepReport, KeepRequest, KeptLoss, KeptStatus, ReleaseReport, keep_files, kept_status,
+    release_kept,
+};
 pub use late::{Attempt, Completion};
 pub use local_files::{LocalFiles, differing_local_files, local_files};
 pub use local_report::LocalReport;
@@ -106,7 +111,10 @@ pub use prune::{
     plan_prune_base, plan_prune_rules, prune, prune_base,
 };
 pub use purge::{PurgeReport, find_prompt, plan_purge, purge, purge_prompt};
-pub use recover::{LostItem, LostKind, RecoverOptions, RecoverOutcome, RecoverReport, recover};
+pub use recover::{
+    LostFrom, LostItem, LostKind, RecoverOptions, RecoverOutcome, RecoverReport, recover, recover_outside,
+    undo_recovery,
+};
 pub use relpath::{BadPath, parse as parse_path};
 pub use repair::{RepairOptions, RepairReport, repair};
 pub use restore::IgnoredFiles;

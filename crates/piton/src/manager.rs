@@ -47,6 +47,7 @@ use crate::unprotected::note_killed_hooks;
 use crate::worktree::{check_access, is_dir};
 
 mod ends;
+mod keeping;
 mod steps;
 mod turns;
 

@@ -6,7 +6,7 @@ use clap::Args;
 use piton::json::keyword;
 use piton::{
     KnownProject, Maintained, Policy, PruneAction, PrunePlan, PruneReport, PruneTarget, Store, forget, maintain,
-    plan_forget, plan_prune, plan_prune_base, plan_prune_rules, prune, prune_base,
+    plan_forget, plan_prune, plan_prune_base, plan_prune_rules, prune, prune_base, release_kept,
 };
 
 use crate::columns::counted;
@@ -23,6 +23,7 @@ Examples:
   piton prune --dry-run            only say what would go
   piton prune --retention-days 3   projects not used for three days go, too
   piton prune --forget ~/code      forget one project, with its checkpoints
+  piton prune --kept               release all kept files
 
 {EXIT_CODES}"))]
 pub(crate) struct Prune {
@@ -38,6 +39,9 @@ pub(crate) struct Prune {
     /// Forget only the project in exactly this directory, with all its checkpoints. No file in it is touched
     #[arg(long, value_name = "DIR", conflicts_with_all = ["retention_days", "max_size_mb", "keep_orphans"])]
     forget: Option<PathBuf>,
+    /// Release only the files that were kept before commands destroyed them
+    #[arg(long, conflicts_with_all = ["retention_days", "max_size_mb", "keep_orphans", "forget"])]
+    kept: bool,
     /// Say what would go, and drop nothing
     #[arg(long)]
     dry_run: bool,
@@ -61,6 +65,9 @@ pub(crate) fn run(args: &Prune, context: &Context, output: &Output) -> anyhow::R
     let Some(store) = context.existing_store()? else {
         return run_without_store(args, &policy, context, output);
     };
+    if args.kept {
+        return run_kept(&store, args, output);
+    }
     if let Some(dir) = &args.forget {
         return run_forget(&store, &context.dir.join(dir), args, output);
     }
@@ -126,6 +133,28 @@ fn ask_for_marks<'a>(projects: impl Iterator<Item = &'a KnownProject>, output: &
         return Ok(());
     }
     Err(Declined("nothing was dropped", Some("`--yes` does not ask; `piton unmark NAME` removes a mark")).into())
+}
+
+/// Releases all kept files.
+fn run_kept(store: &Store, args: &Prune, output: &Output) -> anyhow::Result<()> {
+    let report = release_kept(store, args.dry_run)?;
+    output.json(&ReleasedJson { released: report.released, bytes_freed: report.bytes_freed, dry_run: args.dry_run });
+    let paths = counted(usize::try_from(report.released).unwrap_or(usize::MAX), "path");
+    let verb = if args.dry_run { "Would release" } else { "Released" };
+    output.text(&format!("{verb} the kept files of {paths}; {} came free", bytes(report.bytes_freed)));
+    Ok(())
+}
+
+/// JSON of `--kept`.
+#[derive(serde::Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct ReleasedJson {
+    /// number of paths whose kept files were released
+    released: u64,
+    /// number of bytes given back: copies, and files of which no other name was left
+    bytes_freed: u64,
+    /// true if nothing was released
+    dry_run: bool,
 }
 
 fn run_forget(store: &Store, dir: &Path, args: &Prune, output: &Output) -> anyhow::Result<()> {

@@ -1,9 +1,14 @@
 //! The `piton recover` command.
 
 use std::ffi::OsString;
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
-use piton::{LostItem, LostKind, RecoverOptions, RecoverOutcome, RecoverReport, recover};
+use piton::{
+    BackReport, LostItem, LostKind, Progress, Project, RecoverOptions, RecoverOutcome, RecoverReport, Store, recover,
+    recover_outside, undo_recovery,
+};
 
 use super::paths::{check_from_here, parse_paths};
 use super::period;
@@ -12,7 +17,7 @@ use crate::columns::{self, counted};
 use crate::context::Context;
 use crate::maintenance;
 use crate::options::EXIT_CODES;
-use crate::output::{ID, Output, PartlyDone, bytes, painted};
+use crate::output::{Declined, ID, Output, PartlyDone, bytes, painted, plain};
 use crate::progress::watch;
 use crate::shell;
 
@@ -25,14 +30,16 @@ Examples:
   piton recover src/main.rs      bring it back
   piton recover .env             an ignored file, saved with the checkpoints
   piton recover src/ --dry-run   only say what would come back
+  piton recover ~/data/big.bin   a file outside of the project
 
-Of each file it is the newest version in a checkpoint; of a file that is there,
-the newest that differs from it. No file is removed, and the files as they are
-now are saved first: `piton undo` takes it back.
+Of each file it is the newest version in a checkpoint, or the one that was kept
+before a command destroyed it; of a file that is there, the newest that differs
+from it. No file is removed, and the files as they are now are saved first:
+`piton undo` or `piton recover --undo ID`, as the answer says, takes it back.
 
 {EXIT_CODES}"))]
 pub(crate) struct Recover {
-    /// Bring back these files, and what is missing below these directories; relative to the project
+    /// Bring back these files, and what is missing below these directories; relative to the project, or absolute
     #[arg(value_name = "PATH")]
     paths: Vec<OsString>,
     /// List what was lost since this checkpoint [default: since the last prompt]
@@ -41,47 +48,195 @@ pub(crate) struct Recover {
     /// List what was lost since the oldest checkpoint
     #[arg(long)]
     all: bool,
-    /// Take the versions from this checkpoint
+    /// Take the versions from this checkpoint, or from what was kept under this name
     #[arg(long, value_name = "N|ID", requires = "paths")]
     from: Option<String>,
+    /// Take back a recovery of kept files
+    #[arg(long, value_name = "ID", conflicts_with_all = ["paths", "since", "all", "from", "dry_run"])]
+    undo: Option<String>,
     /// Say what would come back, and do nothing
     #[arg(long)]
     dry_run: bool,
+    /// Do not ask before files outside of every project are written
+    #[arg(short, long)]
+    yes: bool,
 }
 
 /// Number of files that are listed.
 const PAGE: usize = 50;
 
 pub(crate) fn run(args: &Recover, context: &Context, output: &Output) -> anyhow::Result<()> {
-    let paths = parse_paths(&args.paths)?;
     let store = context.store_with_checkpoints()?;
-    let project = context.project(Some(&store))?;
-    context.warn_of_interrupted_restore(&store, &project, output);
-    check_from_here(&paths, &store, &project, context, output)?;
-    let options = RecoverOptions::default().paths(&paths).is_all(args.all).is_dry(args.dry_run);
+    if let Some(id) = &args.undo {
+        return take_back(id, &store, context, output);
+    }
+    let (outside, typed): (Vec<OsString>, Vec<OsString>) =
+        args.paths.iter().cloned().partition(|path| Path::new(path).is_absolute());
+    let here = context.project(Some(&store));
+    let place = match outside.as_slice() {
+        [] => RecoverPlace { project: here?, paths: parse_paths(&typed)?, outside: Vec::new() },
+        _ if typed.is_empty() => place_of(&outside, here.ok(), &store, context)?,
+        _ => return Err(mixed("absolute paths and paths of the project").into()),
+    };
+    context.warn_of_interrupted_restore(&store, &place.project, output);
+    let options = RecoverOptions::default().paths(&place.paths).is_all(args.all).is_dry(args.dry_run);
     let options = options.since(args.since.as_deref()).from(args.from.as_deref());
-    let settings = &context.settings;
-    let report = watch(output, |progress| recover(&store, &project, options, settings, Context::now(), progress))?;
+    let (settings, home, now) = (&context.settings, context.home.as_deref(), Context::now());
+    let is_outside = !place.outside.is_empty();
+    let report = if is_outside {
+        let recovered = |is_dry: bool, progress: &Progress| {
+            let options = options.is_dry(is_dry);
+            recover_outside(&store, &place.outside, None, options, settings, home, now, progress)
+        };
+        if !args.dry_run {
+            agree(&recovered(true, &Progress::default())?, args.yes, output)?;
+        }
+        watch(output, |progress| recovered(args.dry_run, progress))?
+    } else {
+        check_from_here(&place.paths, &store, &place.project, context, output)?;
+        let mut report = watch(output, |progress| recover(&store, &place.project, options, settings, now, progress))?;
+        if place.paths.is_empty() && args.since.is_none() {
+            let except = Some(place.project.dir());
+            let options = RecoverOptions::default();
+            let more = recover_outside(&store, &[], except, options, settings, home, now, &Progress::default())?;
+            if report.outcome == RecoverOutcome::NothingLost {
+                report.outcome = more.outcome;
+            }
+            report.items.extend(more.items);
+        }
+        report
+    };
     if let Some(restore) = &report.restore {
-        tell_agents(settings, &store, &project, restore);
+        tell_agents(settings, &store, &place.project, restore);
         maintenance::start_if_due(&store, settings, context.config.as_deref());
     }
     output.json(&report);
+    tell(&report, args.paths.is_empty(), output)
+}
+
+/// Prints the report.
+fn tell(report: &RecoverReport, is_list: bool, output: &Output) -> anyhow::Result<()> {
     match report.outcome {
-        RecoverOutcome::NothingLost if paths.is_empty() => {
+        RecoverOutcome::NothingLost if is_list => {
             output.text("Nothing lost: every file of these checkpoints is there");
         }
-        RecoverOutcome::NothingLost => output.text("Nothing to do: every version in a checkpoint is the current one"),
-        RecoverOutcome::Listed => list(&report, output),
-        _ => done(&report, output),
+        RecoverOutcome::NothingLost => output.text("Nothing to do: every version that was saved is the current one"),
+        RecoverOutcome::Listed => list(report, output),
+        _ => done(report, output),
     }
-    if report.older > 0 && paths.is_empty() {
+    if report.older > 0 && is_list {
         output.hint(&format!("`piton recover --all` also lists {} lost earlier", files(report.older)));
     }
     if output.was_interrupted() && report.restore.is_some() {
         output.hint("it was too late to stop");
     }
     if report.outcome == RecoverOutcome::Partly { Err(PartlyDone.into()) } else { Ok(()) }
+}
+
+/// What the paths on the command line mean.
+struct RecoverPlace {
+    project: Project,
+    /// Paths in the project.
+    paths: Vec<Vec<u8>>,
+    /// Paths in no project.
+    outside: Vec<PathBuf>,
+}
+
+/// Finds the project of absolute paths: the one that has checkpoints and that they are in. Paths in none are outside.
+fn place_of(
+    typed: &[OsString],
+    here: Option<Project>,
+    store: &Store,
+    context: &Context,
+) -> anyhow::Result<RecoverPlace> {
+    let home = context.home.as_deref();
+    let project_of = |path: &Path| {
+        let dir = path.ancestors().find(|dir| dir.is_dir())?;
+        let around = Project::around(dir, Some(store), home).ok();
+        let gone = || Project::gone(path, store, home);
+        gone().or(around).filter(|project| store.has_checkpoint(project.id()))
+    };
+    let paths: Vec<PathBuf> = typed.iter().map(PathBuf::from).collect();
+    let projects: Vec<Option<Project>> = paths.iter().map(|path| project_of(path)).collect();
+    let first = projects.first().cloned().flatten();
+    if projects.iter().any(|project| *project != first) {
+        return Err(mixed("paths of several projects, or of one and none").into());
+    }
+    let Some(project) = first else {
+        let project = here.or_else(|| Project::at(Path::new("/"), home).ok());
+        let project = project.ok_or_else(|| mixed("these paths"))?;
+        return Ok(RecoverPlace { project, paths: Vec::new(), outside: paths });
+    };
+    let below = |path: &PathBuf| {
+        // The links before the last component lead to the project.
+        let parent = path.parent().and_then(|parent| parent.canonicalize().ok());
+        let path = parent.zip(path.file_name()).map_or_else(|| path.clone(), |(parent, name)| parent.join(name));
+        let below = path.strip_prefix(project.dir()).unwrap_or(Path::new(""));
+        // The project itself.
+        if below.as_os_str().is_empty() { ".".into() } else { below.as_os_str().to_owned() }
+    };
+    let relative: Vec<OsString> = paths.iter().map(below).collect();
+    Ok(RecoverPlace { paths: parse_paths(&relative)?, project, outside: Vec::new() })
+}
+
+fn mixed(what: &str) -> piton::Error {
+    piton::Error::new(piton::ErrorKind::Invalid, format!("recover {what} at once"))
+        .with_hint("name the paths of one place at a time")
+}
+
+/// Asks before files outside of every project are written.
+fn agree(plan: &RecoverReport, is_agreed: bool, output: &Output) -> anyhow::Result<()> {
+    if is_agreed || plan.items.is_empty() {
+        return Ok(());
+    }
+    let declined = || Declined("nothing was recovered", Some("`--yes` agrees to write outside of every project"));
+    if !std::io::stdin().is_terminal() {
+        return Err(declined().into());
+    }
+    list(plan, output);
+    if output.confirmed("Bring them back? [y/N] ", "--yes")? { Ok(()) } else { Err(declined().into()) }
+}
+
+/// Takes a recovery of kept files back.
+fn take_back(id: &str, store: &Store, context: &Context, output: &Output) -> anyhow::Result<()> {
+    let report = undo_recovery(store, id, &context.settings, context.home.as_deref(), Context::now())?;
+    output.json(&UndoneJson::from(&report));
+    let mut lines: Vec<String> = report.files.iter().take(PAGE).map(|path| format!("  {}", path_shown(path))).collect();
+    lines.extend(report.left.iter().map(|(path, why)| format!("  LEFT  {}: {why}", path_shown(path))));
+    output.text(&format!("As before the recovery: {}\n{}", files(report.files.len()), lines.join("\n")));
+    if report.left.is_empty() { Ok(()) } else { Err(PartlyDone.into()) }
+}
+
+fn path_shown(path: &Path) -> String {
+    plain(&path.display().to_string())
+}
+
+/// JSON of `--undo`.
+#[derive(serde::Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct UndoneJson {
+    /// files that are as they were before the recovery
+    files: Vec<String>,
+    /// files that were left as they are
+    left: Vec<LeftAsIs>,
+}
+
+/// File that was left.
+#[derive(serde::Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct LeftAsIs {
+    /// path
+    path: String,
+    /// reason
+    why: String,
+}
+
+impl From<&BackReport> for UndoneJson {
+    fn from(report: &BackReport) -> Self {
+        let text = |path: &PathBuf| path.display().to_string();
+        let left = report.left.iter().map(|(path, why)| LeftAsIs { path: text(path), why: why.clone() });
+        Self { files: report.files.iter().map(text).collect(), left: left.collect() }
+    }
 }
 
 fn list(report: &RecoverReport, output: &Output) {
@@ -92,14 +247,16 @@ fn list(report: &RecoverReport, output: &Output) {
     let more = report.items.len().saturating_sub(most);
     lines.extend((more > 0).then(|| format!("  … and {more} more")));
     let in_git = report.items.iter().filter(|item| item.git_state.is_some()).count();
-    let count = files(report.items.len() - in_git);
-    let parts = counted(in_git, "part");
-    let what = match (report.items.len() - in_git, in_git) {
-        (_, 0) => format!("{count} that a checkpoint holds, the last lost first"),
-        (0, _) => format!("{parts} of the git repository that a recorded state has"),
-        _ => format!("{count} that a checkpoint holds, and {parts} of the git repository"),
-    };
-    output.text(&format!("{what}:\n\n{}", lines.join("\n")));
+    let kept = report.items.iter().filter(|item| item.kind == LostKind::Kept).count();
+    let held = report.items.len() - in_git - kept;
+    let parts = [
+        (held > 0).then(|| format!("{} that a checkpoint holds", files(held))),
+        (kept > 0).then(|| format!("{} kept before a command destroyed them", counted(kept, "path"))),
+        (in_git > 0).then(|| format!("{} of the git repository that a recorded state has", counted(in_git, "part"))),
+    ];
+    let what = parts.into_iter().flatten().collect::<Vec<_>>().join(", and ");
+    let order = if in_git > 0 { "" } else { ", the last lost first" };
+    output.text(&format!("{what}{order}:\n\n{}", lines.join("\n")));
     if in_git < report.items.len() {
         output.hint("`piton recover PATH...` brings them back; `piton cat N PATH` prints one");
     }
@@ -117,10 +274,20 @@ fn as_line(item: &LostItem, width: usize, output: &Output) -> String {
         return format!("     {kind} {name}: `piton git restore {id}{named}`");
     }
     let name = item.row.map_or_else(|| format!("{:>4}", item.from.short()), |row| format!("{row:>3}."));
-    let lost = item.lost.as_ref().map_or_else(|| "since the newest checkpoint".to_owned(), period::headline);
+    let lost = match (&item.lost, &item.command) {
+        (_, Some(command)) => format!("kept before {}", plain(command)),
+        (Some(lost), None) => period::headline(lost),
+        (None, None) => "since the newest checkpoint".to_owned(),
+    };
     let lost = if item.is_replaced { "there is another version now".to_owned() } else { lost };
+    let lost = if item.is_changed { format!("{lost} (changed since)") } else { lost };
+    let count = if item.files == 1 {
+        String::new()
+    } else {
+        format!("{}, ", files(usize::try_from(item.files).unwrap_or(usize::MAX)))
+    };
     let ignored = if item.kind == LostKind::Local { "ignored, " } else { "" };
-    let rest = format!("{}  {ignored}{}", bytes(item.bytes), lost);
+    let rest = format!("{count}{}  {ignored}{}", bytes(item.bytes), lost);
     let line = format!(" {}  {rest}", columns::padded(&shown(&item.path), width));
     let room = output.columns().map(|columns| columns.saturating_sub(columns::columns(&name)));
     let line = room.map_or_else(|| line.clone(), |room| columns::cut(&line, room));
@@ -128,13 +295,22 @@ fn as_line(item: &LostItem, width: usize, output: &Output) -> String {
 }
 
 fn done(report: &RecoverReport, output: &Output) {
-    let Some(restore) = &report.restore else { return };
-    let mut lines: Vec<String> = restore.written.iter().take(PAGE).map(|path| format!("  {}", shown(path))).collect();
-    let more = restore.written.len().saturating_sub(PAGE);
+    let (restore, kept) = (report.restore.as_ref(), report.kept.as_ref());
+    let written = restore.into_iter().flat_map(|restore| restore.written.iter().map(|path| shown(path)));
+    let back = kept.into_iter().flat_map(|kept| kept.files.iter().map(|path| path_shown(path)));
+    let all: Vec<String> = written.chain(back).collect();
+    let mut lines: Vec<String> = all.iter().take(PAGE).map(|path| format!("  {path}")).collect();
+    let more = all.len().saturating_sub(PAGE);
     lines.extend((more > 0).then(|| format!("  … and {more} more")));
-    lines.extend(restore.left.iter().map(|left| format!("  LEFT  {}: {}", shown(&left.path), left.why)));
-    output.text(&format!("Recovered {}:\n{}", files(restore.written.len()), lines.join("\n")));
-    if restore.can_undo {
+    let left = restore.into_iter().flat_map(|restore| &restore.left);
+    lines.extend(left.map(|left| format!("  LEFT  {}: {}", shown(&left.path), left.why)));
+    let left = kept.into_iter().flat_map(|kept| &kept.left);
+    lines.extend(left.map(|(path, why)| format!("  LEFT  {}: {}", path_shown(path), plain(why))));
+    output.text(&format!("Recovered {}:\n{}", files(all.len()), lines.join("\n")));
+    if restore.is_some_and(|restore| restore.can_undo) {
         output.hint("`piton undo` takes it back");
+    }
+    if let Some(id) = kept.and_then(|kept| kept.id.as_ref()) {
+        output.hint(&format!("`piton recover --undo {id}` takes it back"));
     }
 }

@@ -21,8 +21,9 @@ use super::completions::{ManDirJson, PageJson, ScriptJson};
 use super::config::{ConfigGetJson, ConfigInitJson, ConfigJson, ConfigSetJson};
 use super::doctor::DoctorJson;
 use super::install::InstallJson;
-use super::prune::ForgetJson;
+use super::prune::{ForgetJson, ReleasedJson};
 use super::purge::{PurgePlanJson, PurgePromptJson};
+use super::recover::UndoneJson;
 use super::restore::RestoreJson;
 use super::rewind::{CleanJson, ForkOnlyJson, ListedForkJson};
 use super::session::{ChangedJson, DeletedJson, ReadJson, ResumeJson, SessionListJson};
@@ -96,7 +97,7 @@ fn commands() -> Vec<OutputSpec> {
         OutputSpec::new("log").form::<Vec<LogEntry>>(""),
         OutputSpec::new("blame").form::<FileBlame>(""),
         OutputSpec::new("search").form::<Vec<SearchEntry>>(""),
-        OutputSpec::new("recover").form::<RecoverReport>(""),
+        OutputSpec::new("recover").form::<RecoverReport>("").form::<UndoneJson>("with `--undo`"),
         OutputSpec::new("git show").form::<Vec<RecordedGitState>>("").form::<GitStateReport>("with a checkpoint"),
         OutputSpec::new("git restore").form::<GitRestoreReport>(""),
         OutputSpec::new("cat").form::<CatJson<'_>>(""),
@@ -113,7 +114,8 @@ fn commands() -> Vec<OutputSpec> {
         OutputSpec::new("prune")
             .form::<PruneReport>("")
             .form::<PrunePlan>("with `--dry-run`")
-            .form::<ForgetJson<'_>>("with `--forget`"),
+            .form::<ForgetJson<'_>>("with `--forget`")
+            .form::<ReleasedJson>("with `--kept`"),
         OutputSpec::new("clear").form::<ClearJson>(""),
         OutputSpec::new("purge")
             .form::<PurgeReport>("")

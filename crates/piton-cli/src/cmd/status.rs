@@ -1,14 +1,14 @@
 //! The `piton status` command.
 
 use clap::Args;
-use piton::{Event, Moment, Presence, ProjectStatus, Status, StatusProblem};
+use piton::{Event, KeptStatus, Moment, Presence, ProjectStatus, Status, StatusProblem, kept_status};
 
 use super::doctor::{self, NoEnds};
 use crate::columns::{counted, cut_start, padded, wrapped};
 use crate::context::{ConfigPolicy, ConfigProblem, Context};
 use crate::hints::{self, Problem};
 use crate::options::{EXIT_CODES, Global};
-use crate::output::{BAD, Output, WARN, bytes, plain};
+use crate::output::{BAD, Output, WARN, bytes, local, plain};
 use crate::shell::quote;
 
 /// Show the store: what it takes, for which projects, and what is wrong
@@ -65,12 +65,24 @@ pub(crate) fn run(args: &StatusArgs, global: &Global, output: &Output) -> anyhow
         one.restore_command = restore_command(one);
     }
     let unprotected = context.unprotected_turns();
+    let unsaved = context.unsaved();
+    let kept = store.as_ref().map(|store| kept_status(store, &context.settings)).unwrap_or_default();
     let no_ends = doctor::agents_without_ends(&context);
     let acknowledged = args.ack.then_some(seen);
-    output.json(&StatusJson { status: &status, unprotected: &unprotected, no_ends: &no_ends, acknowledged });
+    output.json(&StatusJson {
+        status: &status,
+        unprotected: &unprotected,
+        unsaved: &unsaved,
+        kept: &kept,
+        no_ends: &no_ends,
+        acknowledged,
+    });
     let limit = if args.limit == 0 { usize::MAX } else { args.limit };
     let look = StatusStyle { limit, now: Context::now(), columns: output.columns(), with_alone: output.is_verbose };
     output.text(&as_text(&status, &look));
+    if kept.files > 0 {
+        output.text(&kept_line(&kept));
+    }
     if !no_ends.is_empty() {
         let line = |one: &NoEnds| wrapped(&format!("{}: {}", one.agent, one.why), "  ", look.columns);
         let lines: Vec<_> = no_ends.iter().map(line).collect();
@@ -85,7 +97,7 @@ pub(crate) fn run(args: &StatusArgs, global: &Global, output: &Output) -> anyhow
 /// Marks the unprotected turns as seen. Returns their number.
 fn acknowledge(context: &Context) -> anyhow::Result<usize> {
     let seen = context.unprotected_turns().len();
-    if seen > 0 && !context.journal().acknowledge(Context::now()) {
+    if (seen > 0 || !context.unsaved().is_empty()) && !context.journal().acknowledge(Context::now()) {
         return Err(piton::Error::new(piton::ErrorKind::Io, "acknowledge the unprotected turns")
             .because("the journal cannot be written")
             .with_hint("see who owns the base, and whether the disk is full")
@@ -102,6 +114,10 @@ pub(crate) struct StatusJson<'a> {
     status: &'a Status,
     /// turns that went on without a checkpoint, newest first
     unprotected: &'a [Event],
+    /// what commands were about to destroy and could not be saved, newest first
+    unsaved: &'a [Event],
+    /// files that commands were about to destroy and that are kept
+    kept: &'a KeptStatus,
     /// agents that are hooked up and do not report the ends of turns, each with the reason
     no_ends: &'a [NoEnds],
     /// with `--ack`: number of turns that were acknowledged
@@ -168,6 +184,18 @@ fn as_text(status: &Status, look: &StatusStyle) -> String {
         lines.push("Clear with: piton clear-legacy".to_owned());
     }
     lines.join("\n")
+}
+
+/// Returns the line about kept files; empty if there are none.
+fn kept_line(kept: &KeptStatus) -> String {
+    let Some(expires) = kept.expires else { return String::new() };
+    let (files, at) = (usize::try_from(kept.files).unwrap_or(usize::MAX), local(expires).date_and_time());
+    let (all, held) = (bytes(kept.bytes), bytes(kept.held_bytes));
+    let held = if kept.held_bytes == 0 { "taking no space".to_owned() } else { format!("taking {held}") };
+    format!(
+        "\nKept files:      {}, {all}, {held}; the first until {at} (`piton recover` lists them)",
+        counted(files, "file")
+    )
 }
 
 /// Lists the projects that can be restored although their directory was deleted, each with the command for it.

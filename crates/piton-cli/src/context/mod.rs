@@ -19,6 +19,8 @@ use self::settings::{ReadSettings, about_configuration};
 
 /// Maximum age of a warning that is shown.
 const WARNED_SECS: i64 = 24 * 60 * 60;
+/// Number of losses that are shown.
+const UNSAVED_MAX: usize = 5;
 /// Maximum number of journal events searched for warnings.
 const EVENTS_MAX: usize = 200;
 const WARNINGS_MAX: usize = 5;
@@ -251,6 +253,9 @@ impl Context {
                 },
             );
         }
+        for event in self.unsaved().iter().take(UNSAVED_MAX) {
+            note(&event.what, "nothing has a copy of it; `piton status --ack` once you have seen this");
+        }
         let since = Self::now().secs - WARNED_SECS;
         // The configuration file was read by this command, so earlier warnings about it may be outdated.
         let file = self.config.as_ref().map(|path| about_configuration(&path.display().to_string()));
@@ -269,10 +274,18 @@ impl Context {
         if let Ok(Some(store)) = self.existing_store() {
             note_killed_hooks(&store, &self.journal());
         }
+        self.journal().unprotected_turns(self.shown_since())
+    }
+
+    /// Returns what could not be saved before it was destroyed and what the user has not acknowledged, newest first.
+    pub(crate) fn unsaved(&self) -> Vec<Event> {
+        self.journal().unsaved(self.shown_since())
+    }
+
+    /// Returns the time since which events of the journal are shown, in seconds since 1970.
+    fn shown_since(&self) -> i64 {
         let days = i64::try_from(self.settings.retention_days).unwrap_or(i64::MAX);
-        let since =
-            if days == 0 { i64::MIN } else { Self::now().secs.saturating_sub(days.saturating_mul(24 * 60 * 60)) };
-        self.journal().unprotected_turns(since)
+        if days == 0 { i64::MIN } else { Self::now().secs.saturating_sub(days.saturating_mul(24 * 60 * 60)) }
     }
 
     /// Warns if a restore of the project was interrupted.

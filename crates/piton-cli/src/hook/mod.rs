@@ -10,6 +10,7 @@
 
 mod answer;
 mod decode;
+mod destroyed;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod input;

@@ -10,6 +10,7 @@ use piton::{Ensured, Event, Level, Manager, Outcome, Store, TurnStart, WhySkippe
 
 use super::answer;
 use super::decode::decode;
+use super::destroyed::Destroyed;
 use super::input;
 use super::touched;
 use super::typed_command::{self, TypedPlace};
@@ -67,7 +68,7 @@ enum HookAction {
     /// A session ended: record that.
     End,
     /// Take a checkpoint before a tool that may change files.
-    Tool { reason: String, touched: Vec<PathBuf>, destroys: bool },
+    Tool { reason: String, touched: Vec<PathBuf>, destroys: bool, destroyed: Destroyed },
     /// The turn continues under another name.
     Continue,
     /// Run a rollback instead of passing the prompt to the model.
@@ -121,6 +122,7 @@ fn act(call: &Call<'_>, event: &HookEvent) -> Option<Reply> {
         around: around.clone(),
         complaint: call.complaint.clone(),
         is_strict,
+        began,
     };
     let done = within(limit, move || task.run());
     reply(event, is_strict, done.unwrap_or_else(|| on_timeout(call, event, Some(around))))
@@ -170,7 +172,13 @@ fn doing(event: &HookEvent, here: Option<&Path>) -> Option<HookAction> {
                 _ => Some(here?.join(file)),
             };
             let touched = touched::one_per_dir(files.iter().filter_map(absolute));
-            Some(HookAction::Tool { reason: format!("before {}", plain(tool)), touched, destroys: false })
+            let reason = format!("before {}", plain(tool));
+            Some(HookAction::Tool {
+                reason,
+                touched,
+                destroys: false,
+                destroyed: Destroyed::Files(files.iter().filter_map(absolute).collect()),
+            })
         }
         EventKind::BeforeTool { change: ToolChange::Command { line, dir }, .. } => {
             let here = here.unwrap_or(Path::new("/"));
@@ -180,6 +188,7 @@ fn doing(event: &HookEvent, here: Option<&Path>) -> Option<HookAction> {
                 reason: format!("before terminal: {}", verdict.summary),
                 touched: [at].into_iter().chain(touched::by(&verdict)).collect(),
                 destroys: verdict.destroys,
+                destroyed: Destroyed::Command(Box::new(verdict)),
             })
         }
     }
@@ -206,7 +215,7 @@ fn asks_for_protection(event: &HookEvent) -> bool {
 
 fn unreadable() -> HookAction {
     let reason = "before something that piton could not read".to_owned();
-    HookAction::Tool { reason, touched: Vec::new(), destroys: true }
+    HookAction::Tool { reason, touched: Vec::new(), destroys: true, destroyed: Destroyed::Unknown }
 }
 
 /// Owned input of the work, so that its thread can be abandoned.
@@ -218,6 +227,8 @@ struct Task {
     complaint: Option<String>,
     /// True if a tool without a checkpoint is blocked (`--fail-closed`).
     is_strict: bool,
+    /// When the hook began.
+    began: Instant,
 }
 
 /// Result of the work.
@@ -273,6 +284,7 @@ impl Task {
             }
             HookAction::Prompt(_) => {
                 let killed = manager.note_killed_hooks(Context::now());
+                manager.expire_kept(Context::now());
                 let Protected { missed, unfinished, has_first_local } = self.protect(&manager, PROMPT, &[]);
                 let notice =
                     answer::accepts_context(&self.event).then(|| manager.take_notice(Context::now())).flatten();
@@ -282,12 +294,22 @@ impl Task {
                 let answer = told.or_else(|| answer::with_context(&self.event, &context?));
                 HookResult { answer, missed }
             }
-            HookAction::Tool { reason, touched, .. } => {
+            HookAction::Tool { reason, touched, destroyed, .. } => {
                 let Protected { missed, unfinished, has_first_local } = self.protect(&manager, reason, touched);
+                self.keep(&manager, destroyed);
                 let message = self.message(&manager, &unfinished, 0, has_first_local);
                 HookResult { answer: message.and_then(|text| answer::with_message(&self.event, &text, None)), missed }
             }
         }
+    }
+
+    /// Keeps what the command is about to destroy, in the time that is left.
+    fn keep(&self, manager: &Manager, destroyed: &Destroyed) {
+        let limit = Duration::from_millis(self.around.settings.deadline_ms.min(DEADLINE_MS_MAX));
+        let left = u64::try_from(limit.saturating_sub(self.began.elapsed()).as_millis()).unwrap_or(0);
+        let root = manager.root().or(self.here.as_deref());
+        let request = destroyed.request(root, manager.settings(), self.around.home.as_deref());
+        manager.keep_files(request, left, Context::now());
     }
 
     fn own_text_problem(&self) -> Option<String> {

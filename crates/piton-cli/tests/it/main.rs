@@ -32,6 +32,7 @@ mod kit;
 mod late;
 mod local_faults;
 mod losses_git;
+mod losses_kept;
 mod losses_local;
 mod manners;
 mod mark;

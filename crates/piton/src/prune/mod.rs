@@ -12,6 +12,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::git_state::release_git_states;
 use crate::hint::Hint;
 use crate::id::ProjectId;
+use crate::kept::{expire as expire_kept, sweep_kept};
 use crate::progress::Progress;
 use crate::settings::Settings;
 use crate::store::{
@@ -307,7 +308,9 @@ pub enum Maintained {
 /// Does the maintenance that is due: an automatic prune, at most once in `min_interval_hours`, or consolidating packs.
 /// Runs in the background, never on the path of a take.
 pub fn maintain(store: &Store, settings: &Settings, now: Moment, progress: &Progress) -> Result<Maintained> {
+    expire_kept(store, settings, now);
     if is_prune_due(store, settings, now) {
+        sweep_kept(store, now);
         let policy = policy_after_gap(store, settings, now);
         // Marked first, so that a failing prune is not retried by every take.
         let marked = store.base_dir.mark_prune(now);

@@ -2,9 +2,10 @@
 
 use std::collections::HashSet;
 
+use super::kept::KeptInProject;
 use super::local::LocalVersions;
 use super::version::Version;
-use super::{LostItem, LostKind, RecoverOptions, is_meant, not_held};
+use super::{LostFrom, LostItem, LostKind, RecoverOptions, is_meant, not_held};
 use crate::diff::pair_renames;
 use crate::error::{Error, ErrorKind, Result};
 use crate::history::History;
@@ -159,7 +160,12 @@ impl<'a> Versions<'a> {
     }
 
     /// Returns the versions to recover for the paths of the options.
-    pub(super) fn of_paths(&mut self, options: RecoverOptions<'_>, progress: &Progress) -> Result<Vec<Version<'a>>> {
+    pub(super) fn of_paths(
+        &mut self,
+        options: RecoverOptions<'_>,
+        kept: &KeptInProject,
+        progress: &Progress,
+    ) -> Result<Vec<Version<'a>>> {
         if let Some(name) = options.from {
             return self.of_checkpoint(self.history.find(name)?.id, options.paths);
         }
@@ -171,6 +177,7 @@ impl<'a> Versions<'a> {
             }
             match (self.differing(path)?, self.differing_local(path)) {
                 (Held::Version(version), _) | (_, Held::Version(version)) => found.push(version),
+                (Held::Never, Held::Never) if kept.is_at(path) => {}
                 (Held::Never, Held::Never) => return Err(not_held(path)),
                 _ => {}
             }
@@ -269,9 +276,12 @@ impl<'a> Versions<'a> {
         Ok(LostItem {
             kind: version.kind,
             path: version.path.clone(),
-            from: version.checkpoint.id,
+            from: LostFrom::Checkpoint(version.checkpoint.id),
             row: self.timeline.number(version.checkpoint.id),
             bytes: self.history.objects().blob_size(version.entry.1)?,
+            files: 1,
+            is_changed: false,
+            command: None,
             lost: (!is_newest).then(|| self.timeline.period_of_step(version.state)),
             is_replaced: version.is_replaced,
             git_state: None,

@@ -1,6 +1,6 @@
 //! Parts of the project's git repository that were lost.
 
-use super::{LostItem, LostKind};
+use super::{LostFrom, LostItem, LostKind};
 use crate::error::Result;
 use crate::git_state::{GitItemKind, lost_items};
 use crate::history::History;
@@ -32,7 +32,21 @@ pub(super) fn lost(
         let from = item.checkpoint.unwrap_or(newest.id);
         let row = history.rows().position(|row| row.id == from).map(|at| at + 1);
         let (path, git_state) = (item.name.into_bytes(), Some(item.state));
-        items.push(LostItem { kind, path, from, row, bytes: 0, lost: None, is_replaced: false, git_state });
+        let from = LostFrom::Checkpoint(from);
+        let (files, is_changed, command) = (1, false, None);
+        items.push(LostItem {
+            kind,
+            path,
+            from,
+            row,
+            bytes: 0,
+            files,
+            is_changed,
+            command,
+            lost: None,
+            is_replaced: false,
+            git_state,
+        });
     }
     Ok(items)
 }

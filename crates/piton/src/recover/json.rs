@@ -3,7 +3,9 @@
 use super::{LostItem, LostKind, RecoverOutcome, RecoverReport};
 use crate::id::{CheckpointId, ObjectId};
 use crate::json::{AtPath, JsonPath, JsonPaths};
-use crate::restore::Left;
+use crate::kept::BackReport;
+use crate::restore::{Left, RestoreReport, WhyLeft};
+use crate::sys;
 use crate::timeline::PeriodJson;
 
 crate::path_keys! {
@@ -23,7 +25,9 @@ struct RecoverReportJson<'a> {
     #[serde(flatten)]
     recovered: JsonPaths<'a, AtRecovered>,
     /// files that were left as they are
-    left: &'a [Left],
+    left: Vec<Left>,
+    /// name of the recovery of kept files, by which `--undo` takes it back, or null
+    recovery: Option<&'a str>,
     /// id of the checkpoint that was restored from, or null
     id: Option<CheckpointId>,
     /// id of the checkpoint of the files before, or null
@@ -38,12 +42,18 @@ struct LostItemJson<'a> {
     kind: LostKind,
     #[serde(flatten)]
     path: JsonPath<'a, AtPath>,
-    /// id of the newest checkpoint that holds it
-    from: CheckpointId,
+    /// id of the newest checkpoint that holds it, or the name of what was kept
+    from: String,
     /// number of that checkpoint, or null if it is not in the list
     row: Option<usize>,
     /// number of bytes
     bytes: u64,
+    /// number of files, if it is a directory
+    files: u64,
+    /// true if the contents were changed through another name of the file since it was kept
+    changed_since: bool,
+    /// command before which it was kept, in short, or null
+    command: Option<&'a str>,
     /// changes among which it was lost, or null if that was after the newest checkpoint
     lost: Option<PeriodJson<'a>>,
     /// true if there is another version now, which the recovery replaces
@@ -54,13 +64,16 @@ struct LostItemJson<'a> {
 
 impl<'a> From<&'a RecoverReport> for RecoverReportJson<'a> {
     fn from(report: &'a RecoverReport) -> Self {
-        let restore = report.restore.as_ref();
+        let (restore, kept) = (report.restore.as_ref(), report.kept.as_ref());
+        let written = restore.into_iter().flat_map(|restore| restore.written.iter().map(Vec::as_slice));
+        let back = kept.into_iter().flat_map(|kept| kept.files.iter().map(|path| sys::path_bytes(path)));
         Self {
             outcome: report.outcome,
             items: &report.items,
             older: report.older,
-            recovered: JsonPaths::new(restore.map_or(&[][..], |restore| &restore.written)),
-            left: restore.map_or(&[], |restore| &restore.left),
+            recovered: JsonPaths::new(written.chain(back)),
+            left: left(restore, kept),
+            recovery: kept.and_then(|kept| kept.id.as_deref()),
             id: restore.map(|restore| restore.target.id),
             safety_id: restore.and_then(|restore| restore.safety),
         }
@@ -72,14 +85,26 @@ impl<'a> From<&'a LostItem> for LostItemJson<'a> {
         Self {
             kind: item.kind,
             path: JsonPath::new(&item.path),
-            from: item.from,
+            from: item.from.to_string(),
             row: item.row,
             bytes: item.bytes,
+            files: item.files,
+            changed_since: item.is_changed,
+            command: item.command.as_deref(),
             lost: item.lost.as_ref().map(PeriodJson::from),
             replaced: item.is_replaced,
             git_state: item.git_state,
         }
     }
+}
+
+/// Returns everything that was left.
+fn left(restore: Option<&RestoreReport>, kept: Option<&BackReport>) -> Vec<Left> {
+    let of_restore = restore.into_iter().flat_map(|restore| restore.left.iter().cloned());
+    let of_kept = kept.into_iter().flat_map(|kept| &kept.left);
+    let of_kept =
+        of_kept.map(|(path, why)| Left { path: sys::path_bytes(path).to_vec(), why: WhyLeft::Failed(why.clone()) });
+    of_restore.chain(of_kept).collect()
 }
 
 crate::json::serialized_as! {

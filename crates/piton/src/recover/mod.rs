@@ -1,16 +1,20 @@
 //! Recovers files that were lost: finds what checkpoints hold and the project lacks, and brings it back.
 //!
-//! Every source of lost things gives [`LostItem`]s: the checkpoints (`files`), the files out of scope that were saved
-//! with them (`local`), and the recorded states of the git repository (`git`), whose items a restore of the repository
-//! brings back. Bringing files back is
-//! a restore: planned first, with a safety checkpoint, continued or aborted after a crash, and undone by an undo.
+//! Every source of lost things gives [`LostItem`]s: the checkpoints (`files`), the files out of scope that were
+//! saved with them (`local`), the files that were kept before a command destroyed them
+//! (`kept`), and the recorded states of the git repository (`git`), whose items a restore of the repository brings back.
+//! Bringing files of checkpoints back is a restore: planned first, with a safety checkpoint, continued or aborted after a crash, and undone by an undo. Kept files come back one by one, each complete before it
+//! gets its name; a record says how to take that back.
 //!
 //! - U1. Only the listed paths are written. No file is removed, the log of a replaced database apart.
+//! - U2. A file that a recovery replaces is saved first, by a checkpoint or as a kept file; if that is not possible, it is
+//!   left as it is.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::hint::Hint;
 use crate::history::History;
 use crate::id::{CheckpointId, ObjectId};
+use crate::kept::BackReport;
 use crate::progress::Progress;
 use crate::project::Project;
 use crate::relpath;
@@ -23,11 +27,13 @@ use crate::timeline::{Period, Timeline};
 mod files;
 mod git;
 mod json;
+mod kept;
 mod local;
 mod publish;
 mod version;
 
 use files::Versions;
+pub use kept::{recover_outside, undo_recovery};
 
 /// Options of a recovery.
 #[derive(Debug, Clone, Copy, Default)]
@@ -94,6 +100,8 @@ pub enum LostKind {
     File,
     /// A file or link out of scope, saved with a checkpoint.
     Local,
+    /// A file, link or directory that was kept before a command destroyed it.
+    Kept,
     /// A branch of the project's git repository.
     Branch,
     /// A tag of it.
@@ -112,11 +120,41 @@ impl LostKind {
         match self {
             Self::File => "file",
             Self::Local => "local",
+            Self::Kept => "kept",
             Self::Branch => "branch",
             Self::Tag => "tag",
             Self::Stash => "stash",
             Self::Worktree => "worktree",
             Self::Repository => "repository",
+        }
+    }
+}
+
+/// Where a lost thing is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LostFrom {
+    /// In a checkpoint.
+    Checkpoint(CheckpointId),
+    /// Among the kept files, under this name.
+    Kept(String),
+}
+
+impl LostFrom {
+    /// Returns the name that `--from` takes, shortened.
+    pub fn short(&self) -> String {
+        match self {
+            Self::Checkpoint(id) => id.short().to_string(),
+            Self::Kept(name) => name.clone(),
+        }
+    }
+}
+
+impl std::fmt::Display for LostFrom {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Checkpoint(id) => id.fmt(f),
+            Self::Kept(name) => f.write_str(name),
         }
     }
 }
@@ -127,14 +165,20 @@ impl LostKind {
 pub struct LostItem {
     /// Kind.
     pub kind: LostKind,
-    /// Path, relative to the project.
+    /// Path, relative to the project; absolute if it is outside.
     pub path: Vec<u8>,
-    /// Newest checkpoint that holds the version.
-    pub from: CheckpointId,
+    /// Where it is: the newest checkpoint that holds the version, or the name of what was kept.
+    pub from: LostFrom,
     /// Number of that checkpoint in the list, if it is a row of it.
     pub row: Option<usize>,
     /// Number of bytes.
     pub bytes: u64,
+    /// Number of files, if it is a directory.
+    pub files: u64,
+    /// True if the contents were changed, through another name of the file, since it was kept.
+    pub is_changed: bool,
+    /// Command before which it was kept, in short.
+    pub command: Option<String>,
     /// Period in which it was lost. `None` if that was after the newest checkpoint.
     pub lost: Option<Period>,
     /// True if there is another version of it now, which the recovery replaces.
@@ -171,6 +215,8 @@ pub struct RecoverReport {
     pub older: usize,
     /// Report of the restore that brought the files back. `None` if no file was touched.
     pub restore: Option<RestoreReport>,
+    /// Report of the kept files that were brought back. `None` if none were.
+    pub kept: Option<BackReport>,
 }
 
 /// Lists what was lost, or brings it back.
@@ -211,53 +257,74 @@ pub fn recover(
     let timeline = Timeline::new(&history);
     let local = local::LocalVersions::of(store, project, history.objects())?;
     let mut versions = Versions::new(&history, &timeline, &local, project)?;
-    let found =
-        if options.paths.is_empty() { versions.missing(progress)? } else { versions.of_paths(options, progress)? };
     let since = first_step(options, &history, &timeline)?;
+    let mut kept = kept::in_project(store, project, options, timeline.states.get(since).map(|state| state.time));
+    let mut found = match options.paths {
+        _ if kept::is_named(options.from) => Vec::new(),
+        [] => versions.missing(progress)?,
+        _ => versions.of_paths(options, &kept, progress)?,
+    };
+    found.retain(|version| !kept.is_newer(&version.path, version.checkpoint.time));
+    found.iter().for_each(|version| kept.leave_out(&version.path));
     let (found, older): (Vec<_>, Vec<_>) = found.into_iter().partition(|version| version.state >= since);
     let older = older.len();
-    let items = found.iter().map(|version| versions.item(version)).collect::<Result<Vec<_>>>()?;
-    let mut items = items;
+    let mut items = found.iter().map(|version| versions.item(version)).collect::<Result<Vec<_>>>()?;
+    items.extend(kept.losses.iter().map(|loss| kept::item(loss, Some(project.dir()))));
     if options.paths.is_empty() {
         let first = timeline.states.get(since).filter(|_| !options.is_all).map(|state| state.time);
         items.extend(git::lost(store, project, &history, first, progress)?);
     }
     let is_empty = items.is_empty();
-    let report = |outcome, restore| RecoverReport { outcome, items, older, restore };
+    let report = |outcome, restore, kept| RecoverReport { outcome, items, older, restore, kept };
     if is_empty {
-        return Ok(report(RecoverOutcome::NothingLost, None));
+        return Ok(report(RecoverOutcome::NothingLost, None, None));
     }
     if options.paths.is_empty() || options.is_dry {
-        return Ok(report(RecoverOutcome::Listed, None));
+        return Ok(report(RecoverOutcome::Listed, None, None));
     }
-    // The newest checkpoint that holds every version, or else one that is made for it.
-    let single = versions.holds_all(&found)?;
-    let paths: Vec<Vec<u8>> = found.iter().map(|version| version.path.clone()).collect();
-    let made = match single {
-        Some(id) => Publishing::Not(id),
-        None => {
-            let publishing =
-                publish::RecoveryPublisher { store, project, history: &history, local: &local, settings, now };
-            Publishing::Made(publishing.run(&found, progress)?)
-        }
+    let restored = if found.is_empty() {
+        None
+    } else {
+        // The newest checkpoint that holds every version, or else one that is made for it.
+        let single = versions.holds_all(&found)?;
+        let paths: Vec<Vec<u8>> = found.iter().map(|version| version.path.clone()).collect();
+        let made = match single {
+            Some(id) => Publishing::Not(id),
+            None => {
+                let publishing =
+                    publish::RecoveryPublisher { store, project, history: &history, local: &local, settings, now };
+                Publishing::Made(publishing.run(&found, progress)?)
+            }
+        };
+        let with_local = found.iter().any(|version| version.kind == LostKind::Local);
+        let ignored = if with_local { IgnoredFiles::With } else { IgnoredFiles::Without };
+        drop((found, versions));
+        drop(timeline);
+        drop(history);
+        Some(restore_made(store, project, &made, (&paths, ignored), settings, now, progress)?)
     };
-    let with_local = found.iter().any(|version| version.kind == LostKind::Local);
-    let ignored = if with_local { IgnoredFiles::With } else { IgnoredFiles::Without };
-    let (target, restored_paths) = (made.target(), paths);
-    drop((found, versions));
-    drop(timeline);
-    drop(history);
-    let restored = restore(store, project, target, (&restored_paths, ignored), settings, now, progress);
-    if let (Err(_), Publishing::Made(made)) = (&restored, &made) {
+    let back = kept.bring_back(store, Some(project.dir()), None, settings, now, progress)?;
+    let is_partly = restored.as_ref().is_some_and(|restored| restored.outcome == RestoreOutcome::Partly)
+        || back.as_ref().is_some_and(|back| !back.left.is_empty());
+    Ok(report(if is_partly { RecoverOutcome::Partly } else { RecoverOutcome::Recovered }, restored, back))
+}
+
+/// Restores the checkpoint, and withdraws it if it was made for this and the restore failed.
+fn restore_made(
+    store: &Store,
+    project: &Project,
+    made: &Publishing,
+    paths: (&[Vec<u8>], IgnoredFiles),
+    settings: &Settings,
+    now: Moment,
+    progress: &Progress,
+) -> Result<RestoreReport> {
+    let restored = restore(store, project, made.target(), paths, settings, now, progress);
+    if let (Err(_), Publishing::Made(made)) = (&restored, made) {
         // Best effort: the checkpoint of a recovery that did not happen only takes a row in the list.
         let _ = made.withdraw(store, project, now);
     }
-    let restored = restored?;
-    let outcome = match restored.outcome {
-        RestoreOutcome::Partly => RecoverOutcome::Partly,
-        _ => RecoverOutcome::Recovered,
-    };
-    Ok(report(outcome, Some(restored)))
+    restored
 }
 
 enum Publishing {

@@ -468,7 +468,7 @@ impl<'a> Restore<'a> {
         // To continue or abort keeps the safety checkpoint of the first attempt: undo goes back to that one.
         let safety = self.intent.as_ref().map_or(saved, |intent| intent.safety);
         let before = if self.is_abort { Some(saved).filter(|saved| *saved != safety) } else { Some(safety) };
-        let token = random_token();
+        let token = crate::id::random_token();
         let (mut tokens, rest) = self.intent.take().map(|intent| (intent.tokens, intent.rest)).unwrap_or_default();
         tokens.push(token.clone());
         let mut rest = rest;
@@ -568,13 +568,6 @@ fn rewind(store: &Store, target: &Checkpoint, saved: Option<&[u8]>) -> Option<Re
     let rewound = Sessions::in_base(store.base()).rewind(target, saved);
     Some(rewound.unwrap_or_else(|error| RecordRewind::Failed(error.to_string())))
         .filter(|done| *done != RecordRewind::NoSession)
-}
-
-/// Returns a random text that no file name of the user contains by chance.
-fn random_token() -> String {
-    use std::hash::{BuildHasher as _, Hasher as _, RandomState};
-    let word = || RandomState::new().build_hasher().finish();
-    format!("{:016x}{:016x}", word(), word())
 }
 
 fn reason(verb: Option<RestoreVerb>, target: &Checkpoint) -> String {

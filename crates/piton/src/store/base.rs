@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::create;
 use super::git_states::GitStates;
+use super::kept::KeptFiles;
 use super::layout::{LEGACY_PREFIX, LEGACY_WORKDIR, Layout};
 use super::ledger::Ledger;
 use super::lock::{GcLock, Locks};
@@ -142,6 +143,7 @@ impl BaseDir {
         fsx::remove_file(&self.layout.last_prune())?;
         remove_dir(&self.layout.unfinished())?;
         remove_dir(&self.layout.begun())?;
+        KeptFiles { layout: Arc::clone(&self.layout) }.remove_all()?;
         self.ledger.remove_all()?;
         self.git_states.remove_all()?;
         self.finish_removal()

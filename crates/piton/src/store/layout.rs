@@ -299,6 +299,16 @@ impl Layout {
         self.git_states().join(project.as_str())
     }
 
+    /// Directory of the files that commands were about to destroy.
+    pub(super) fn kept_files(&self) -> PathBuf {
+        self.local().join("files")
+    }
+
+    /// Directory of one set of them.
+    pub(super) fn kept_set(&self, name: &str) -> PathBuf {
+        self.kept_files().join(name)
+    }
+
     pub(super) fn lock(&self, name: &str) -> PathBuf {
         self.store.join("locks").join(name)
     }

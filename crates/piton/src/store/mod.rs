@@ -21,6 +21,7 @@ use self::git_states::GitStates;
 use self::histories::Histories;
 use self::indexes::Indexes;
 use self::intents::Intents;
+use self::kept::KeptFiles;
 use self::ledger::Ledger;
 use self::locals::Locals;
 use self::lock::Locks;
@@ -42,6 +43,7 @@ mod activity;
 mod base;
 mod beside;
 mod boundary;
+mod brought_back;
 mod catalog;
 mod commit;
 mod create;
@@ -59,6 +61,7 @@ mod indexes;
 mod integrity;
 mod intents;
 mod keeps;
+mod kept;
 mod layout;
 mod ledger;
 mod lineage;
@@ -97,6 +100,7 @@ mod wait;
 
 pub(crate) use activity::Activity;
 pub use base::Archive;
+pub(crate) use brought_back::{BackNote, BackRecord, BroughtBack};
 pub use commit::Checkpoint;
 pub(crate) use commit::{END_REASON, NewCheckpoint, Readable, STEP_PREFIX};
 pub(crate) use create::claim_base;
@@ -111,6 +115,7 @@ pub(crate) use git_states::{
 };
 pub(crate) use indexes::IndexKind;
 pub use intents::Intent;
+pub(crate) use kept::{HeldBy, KeptDraft, KeptEntry, KeptHeader, KeptKind, KeptSet, time_in as kept_time};
 pub(crate) use layout::{Layout, journal as journal_path};
 pub(crate) use ledger::stored_prompt;
 pub use ledger::{RewindMark, StepRecord, TurnRecord};
@@ -176,6 +181,7 @@ pub struct Store {
     pub(crate) turns: TurnNotes,
     pub(crate) ledger: Ledger,
     pub(crate) hooks: RunningHooks,
+    pub(crate) kept: KeptFiles,
     pub(crate) git_states: GitStates,
 }
 
@@ -277,6 +283,7 @@ impl Store {
             turns: TurnNotes { layout: at() },
             hooks: RunningHooks { layout: at() },
             git_states: git_states.clone(),
+            kept: KeptFiles { layout: at() },
             size,
             objects,
             refs,

@@ -115,6 +115,13 @@ pub(crate) fn set_mtime(path: &Path, secs: i64) -> io::Result<()> {
     Ok(utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW)?)
 }
 
+/// Sets the mtime of an open file.
+pub(crate) fn set_file_mtime(file: &File, mtime: super::FileTime) -> io::Result<()> {
+    let omitted = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+    let last_modification = Timespec { tv_sec: mtime.secs, tv_nsec: mtime.nanos.into() };
+    Ok(rustix::fs::futimens(file, &Timestamps { last_access: omitted, last_modification })?)
+}
+
 /// Sets the permission bits of an open file.
 pub(crate) fn set_file_mode(file: &File, bits: u16) -> io::Result<()> {
     Ok(rustix::fs::fchmod(file, file_mode(bits))?)

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::path::Path;
 
 use memmap2::{Advice, MmapMut};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir, ResolveFlags};
@@ -74,6 +75,15 @@ pub(super) fn sync_file_system(dir: &OwnedFd) -> io::Result<()> {
 /// Makes an empty file share the contents of another one. Returns false if that is not possible.
 pub(super) fn clone_contents(file: &File, from: &File) -> bool {
     rustix::fs::ioctl_ficlone(file, from).is_ok()
+}
+
+/// Returns true if the path is known to be on a network file system.
+pub(super) fn is_on_network(path: &Path) -> bool {
+    // NFS, SMB, CIFS, SMB2, AFS, Coda, 9P, Ceph.
+    const MAGIC: [u32; 8] =
+        [0x6969, 0x517B, 0xFF53_4D42, 0xFE53_4D42, 0x5346_414F, 0x7375_7245, 0x0102_1997, 0x00C3_6400];
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "magic numbers have 32 bits")]
+    rustix::fs::statfs(path).is_ok_and(|found| MAGIC.contains(&(found.f_type as u32)))
 }
 
 /// Asks for huge pages. Best effort.

@@ -28,7 +28,9 @@ mod platform;
 #[path = "portable.rs"]
 mod platform;
 
-pub(crate) use change::{SwapResult, clone_contents, flush_written, set_file_mode, set_mtime, swap_paths};
+pub(crate) use change::{
+    SwapResult, clone_contents, flush_written, set_file_mode, set_file_mtime, set_mtime, swap_paths,
+};
 pub(crate) use files::{
     DirIdentity, create_dir, file_identity, link_count, mode, name_from_bytes, owner, path_bytes, path_from_bytes,
     permissions, read_exact_at, symlink,
@@ -218,6 +220,26 @@ pub(crate) fn stat_path(path: &Path) -> io::Result<Stat> {
 
 fn stat_at(dir: impl AsFd, name: &CStr, flags: AtFlags) -> io::Result<Stat> {
     Ok(Stat::of(&rustix::fs::statat(dir, name, flags)?))
+}
+
+/// Space of a file system, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DiskSpace {
+    /// Available to this user.
+    pub(crate) free_bytes: u64,
+    pub(crate) total_bytes: u64,
+}
+
+/// Returns the space of the file system of a path.
+pub(crate) fn disk_space(path: &Path) -> io::Result<DiskSpace> {
+    let found = rustix::fs::statvfs(path)?;
+    let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
+    Ok(DiskSpace { free_bytes: bytes(found.f_bavail), total_bytes: bytes(found.f_blocks) })
+}
+
+/// Returns true if the path is known to be on a network file system.
+pub(crate) fn is_on_network(path: &Path) -> bool {
+    platform::is_on_network(path)
 }
 
 /// Asks for huge pages where the platform has them. Best effort.

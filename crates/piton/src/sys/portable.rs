@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 
 use memmap2::MmapMut;
 use rustix::fs::{AtFlags, Mode, OFlags};
@@ -84,6 +85,11 @@ pub(super) fn sync_file_system(dir: &OwnedFd) -> io::Result<()> {
 
 /// Returns false: macOS clones to a new name only, not into an open file.
 pub(super) fn clone_contents(_file: &File, _from: &File) -> bool {
+    false
+}
+
+/// Returns false: file systems have no number that is the same on every system.
+pub(super) fn is_on_network(_path: &Path) -> bool {
     false
 }
 

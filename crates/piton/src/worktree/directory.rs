@@ -99,6 +99,11 @@ pub(crate) fn is_shared(dir: &Path) -> bool {
     dir.metadata().is_ok_and(|found| sys::mode(&found) & 0o1002 == 0o1002)
 }
 
+/// Returns true if the path is a directory of this user, and no link.
+pub(crate) fn is_own_dir(dir: &Path) -> bool {
+    fs::symlink_metadata(dir).is_ok_and(|found| found.is_dir() && sys::owner(&found) == sys::effective_uid())
+}
+
 /// Returns the directories that are directly in this one, in no particular order.
 pub(crate) fn subdirs(dir: &Path) -> io::Result<impl Iterator<Item = PathBuf>> {
     let entries = fs::read_dir(dir)?.flatten();

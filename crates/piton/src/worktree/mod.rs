@@ -1,11 +1,14 @@
 //! User's files: scope rules, scanning, reading and writing. Knows no store and no git objects.
 
+mod bring_back;
 mod cache;
 mod directory;
+mod expand;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod git_index;
 mod inspect;
+mod keeping;
 mod local;
 mod manifest;
 mod read;
@@ -15,6 +18,9 @@ mod scope;
 mod tracked;
 mod write;
 
+pub(crate) use bring_back::{
+    BackAs, bring_back, bring_back_dir, bring_back_link, remove_temporaries, take_away, take_away_dir,
+};
 pub use cache::ChangedDirs;
 pub(crate) use cache::{
     CacheNote, CacheUpdate, CachedDirs, IndexSums, IndexUpdate, NewestFiles, NewestState, StatCache, Vouched,
@@ -22,11 +28,15 @@ pub(crate) use cache::{
 };
 pub use directory::Presence;
 pub(crate) use directory::{
-    ParentDirectory, check_access, device_around, dir_identity, has_marker, is_dir, is_file, is_shared, make_dir,
-    presence, subdirs,
+    ParentDirectory, check_access, device_around, dir_identity, has_marker, is_dir, is_file, is_own_dir, is_shared,
+    make_dir, presence, subdirs,
 };
+pub(crate) use expand::{Expanded, expand, is_regenerated_dir, name_matcher, replaced};
 pub(crate) use git_index::staged_id;
 pub(crate) use inspect::{id_of_path, missing_paths, read_path, stat_path};
+pub(crate) use keeping::{
+    SaveLimits, SaveResult, Saved, SavedEntry, Unsaved, UnsavedFile, Wanted, resolved, save, stat_of,
+};
 pub(crate) use local::{
     FileReading, LocalLimits, LocalScan, database_of, database_set, has_local_candidates, is_database, scan_local,
 };

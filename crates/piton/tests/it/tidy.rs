@@ -130,6 +130,7 @@ fn what_is_below_does_not_see_what_is_above() {
             "git_state",
             "history",
             "keep",
+            "kept",
             "late",
             "limit",
             "local_files",

@@ -1,0 +1,152 @@
+//! What a command is about to destroy, with the scripts that it runs: those are read one level deep.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use piton::triggers::{self, Loss, LossKind, Run, Verdict};
+use piton::{KeepRequest, Settings};
+
+/// Size up to which a script is read.
+const SCRIPT_BYTES_MAX: u64 = 64 << 10;
+/// Calls of other languages that destroy files.
+const DESTROYING: &[&str] = &[
+    "rmtree",
+    "os.remove",
+    "os.unlink",
+    ".unlink(",
+    "unlinkSync",
+    "rmSync",
+    "rmdirSync",
+    "fs.rm",
+    "fs.unlink",
+    "rimraf",
+    "FileUtils.rm",
+    "File.delete",
+    "unlink ",
+    "rm -r",
+    "truncate(",
+    "shutil.move",
+    "DROP TABLE",
+];
+
+/// What a tool is about to destroy.
+pub(super) enum Destroyed {
+    /// What the command destroys.
+    Command(Box<Verdict>),
+    /// These files may be written over.
+    Files(Vec<PathBuf>),
+    /// The event does not say.
+    Unknown,
+}
+
+impl Destroyed {
+    /// Returns what is to be kept. Of files that a tool writes, those in the session's directory `root` are in checkpoints
+    /// unless they are large.
+    pub(super) fn request(&self, root: Option<&Path>, settings: &Settings, home: Option<&Path>) -> KeepRequest {
+        match self {
+            Self::Command(verdict) => by(verdict, home),
+            Self::Files(files) => {
+                let bytes_max = settings.max_file_size_mb << 20;
+                let is_large =
+                    |file: &PathBuf| file.metadata().is_ok_and(|found| bytes_max > 0 && found.len() > bytes_max);
+                let is_outside = |file: &PathBuf| root.is_none_or(|root| !file.starts_with(root));
+                let files = files.iter().filter(|file| is_large(file) || is_outside(file)).cloned();
+                let losses = files.map(|file| Loss::file(file, LossKind::Rewritten)).collect();
+                KeepRequest::new(losses, Vec::new(), "before a tool that writes files")
+            }
+            Self::Unknown => KeepRequest::default(),
+        }
+    }
+}
+
+/// Returns what a command destroys. Reads the scripts, make targets and package scripts that it runs, if they are text.
+fn by(verdict: &Verdict, home: Option<&Path>) -> KeepRequest {
+    let (mut losses, mut unread) = (verdict.losses.clone(), verdict.unread.clone());
+    for run in &verdict.runs {
+        match text_of(run) {
+            Some(Text::Shell { text, cwd }) => {
+                let inner = triggers::analyse(&text, &cwd, home);
+                losses.extend(inner.losses);
+                unread.extend(inner.unread);
+                unread.extend(inner.runs.iter().filter(|run| destroys_by_name(run)).map(name_of));
+            }
+            Some(Text::Foreign { text }) => {
+                if let Some(call) = DESTROYING.iter().find(|call| text.contains(**call)) {
+                    unread.push(format!("{} ({})", name_of(run), call.trim_matches(['.', '(', ' '])));
+                }
+            }
+            None if destroys_by_name(run) => unread.push(name_of(run)),
+            None => {}
+        }
+    }
+    unread.dedup();
+    KeepRequest::new(losses, unread, verdict.summary.clone())
+}
+
+enum Text {
+    Shell { text: String, cwd: PathBuf },
+    Foreign { text: String },
+}
+
+/// Returns the text of a program. Returns `None` if it is not there, too long or not text.
+fn text_of(run: &Run) -> Option<Text> {
+    match run {
+        Run::Script { path, cwd } => {
+            let text = read(path)?;
+            let first = text.lines().next().unwrap_or_default();
+            let is_shell = !first.starts_with("#!") || first.contains("sh");
+            Some(if is_shell { Text::Shell { text, cwd: cwd.clone() } } else { Text::Foreign { text } })
+        }
+        Run::Make { cwd, file, targets } => {
+            let files = ["GNUmakefile", "makefile", "Makefile"].map(|name| cwd.join(name));
+            let file = file.clone().or_else(|| files.into_iter().find(|file| file.is_file()))?;
+            let text = triggers::recipes(&read(&file)?, targets)?;
+            Some(Text::Shell { text, cwd: cwd.clone() })
+        }
+        Run::Package { cwd, script } => {
+            let json: serde_json::Value = serde_json::from_str(&read(&cwd.join("package.json"))?).ok()?;
+            let one = |name: &str| json["scripts"][name].as_str().map(str::to_owned);
+            let names = [format!("pre{script}"), script.clone(), format!("post{script}")];
+            let text = names.iter().filter_map(|name| one(name)).collect::<Vec<_>>().join("\n");
+            one(script).map(|_| Text::Shell { text, cwd: cwd.clone() })
+        }
+        Run::Foreign { path, text, .. } => {
+            let text = text.clone().or_else(|| read(path.as_ref()?))?;
+            Some(Text::Foreign { text })
+        }
+        _ => None,
+    }
+}
+
+/// Returns true if the name of a program says that it destroys something: what it destroys is worth a word, even if it
+/// cannot be read. Other programs are not: most of them build or test.
+fn destroys_by_name(run: &Run) -> bool {
+    let name = name_of(run).to_lowercase();
+    ["clean", "clear", "reset", "purge", "wipe", "remove", "delete", "drop", "destroy", "prune"]
+        .iter()
+        .any(|word| name.contains(word))
+}
+
+fn name_of(run: &Run) -> String {
+    let file = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    match run {
+        Run::Script { path, .. } => file(path),
+        Run::Make { targets, .. } => format!("make {}", targets.join(" ")),
+        Run::Package { script, .. } => format!("npm run {script}"),
+        Run::Foreign { program, path: Some(path), .. } => format!("{program} {}", file(path)),
+        Run::Foreign { program, .. } => program.clone(),
+        _ => String::new(),
+    }
+}
+
+/// Reads a text file of limited size. Does not wait for one that is a pipe.
+fn read(path: &Path) -> Option<String> {
+    let size = path.metadata().ok().filter(std::fs::Metadata::is_file)?.len();
+    if size > SCRIPT_BYTES_MAX {
+        return None;
+    }
+    let mut text = String::new();
+    File::open(path).ok()?.take(SCRIPT_BYTES_MAX).read_to_string(&mut text).ok()?;
+    Some(text)
+}

@@ -1,0 +1,394 @@
+//! Large files of a project, and files outside of every project, that commands of an agent destroy: played through the
+//! hooks, and brought back by the documented commands.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{Value, json};
+use testkit::Sandbox;
+
+use crate::hook_kit::{bash, hook_command, journal, prompt, send};
+use crate::kit::{Ran, in_dir};
+
+/// Contents of two megabytes that differ from file to file.
+fn large(seed: u8) -> Vec<u8> {
+    (0..2_u32 << 20).map(|at| at.wrapping_mul(2_654_435_761).to_le_bytes()[2] ^ seed).collect()
+}
+
+/// A project with large files, ignored and not, and a home directory with files of its own.
+fn world() -> Sandbox {
+    let sandbox = Sandbox::new();
+    let (project, home) = (sandbox.project(), sandbox.home());
+    sandbox.tree("src/main.rs = fn main() {}\n keep.txt = 1");
+    sandbox.write(".gitignore", "data/\n");
+    for (seed, name) in
+        ["big.bin", "copy.bin", "data/set.bin", "data/deep/other.bin", "two/a.bin", "two/b.bin"].iter().enumerate()
+    {
+        let path = project.join(name);
+        fs::create_dir_all(path.parent().expect("a parent")).expect("a directory");
+        fs::write(&path, large(u8::try_from(seed).expect("few"))).expect("a file");
+    }
+    fs::set_permissions(project.join("data/set.bin"), fs::Permissions::from_mode(0o640)).expect("a mode");
+    fs::write(project.join("clean.sh"), "#!/bin/sh\nset -e\nrm -f big.bin\n").expect("a script");
+    fs::set_permissions(project.join("clean.sh"), fs::Permissions::from_mode(0o755)).expect("a mode");
+    fs::write(project.join("Makefile"), "OUT = data\nclean:\n\trm -rf $(OUT)\n").expect("a makefile");
+    fs::write(project.join("package.json"), r#"{"scripts": {"clean": "rm -rf data"}}"#).expect("a file");
+    fs::write(home.join("thesis.txt"), "years of work\n").expect("a file");
+    fs::write(home.join("notes.db"), large(77)).expect("a file");
+    fs::create_dir_all(home.join("photos/2020")).expect("a directory");
+    fs::write(home.join("photos/a.jpg"), large(78)).expect("a file");
+    fs::write(home.join("photos/2020/b.jpg"), "small").expect("a file");
+    symlink("a.jpg", home.join("photos/newest")).expect("a link");
+    sandbox
+}
+
+fn with_settings(command: &mut Command) -> &mut Command {
+    // What is large here is small enough to be made often. The disk of the tests may be as full as it likes.
+    command.env("PITON_MAX_FILE_SIZE_MB", "1").env("PITON_KEEP_FILE_SIZE_MB", "1").env("PITON_KEEP_MIN_FREE_MB", "0")
+}
+
+fn hooked(sandbox: &Sandbox, payload: &str) {
+    let ran = send(with_settings(&mut hook_command(sandbox, &["claude"])), payload);
+    assert_eq!((ran.code(), ran.stderr.as_str()), (0, ""), "{ran:?}");
+}
+
+/// Reports the command to the hook as an agent does, and runs it.
+fn agent_runs(sandbox: &Sandbox, line: &str) {
+    hooked(sandbox, &prompt(sandbox, "s", "p1", "go"));
+    announce(sandbox, line);
+    execute(sandbox, line);
+}
+
+fn announce(sandbox: &Sandbox, line: &str) {
+    hooked(sandbox, &bash(sandbox, "s", "p1", line));
+}
+
+fn execute(sandbox: &Sandbox, line: &str) {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", line]).current_dir(sandbox.project()).env("HOME", sandbox.home());
+    let ran = shell.output().expect("a shell");
+    assert!(ran.status.success(), "{line}: {}", String::from_utf8_lossy(&ran.stderr));
+}
+
+fn piton(sandbox: &Sandbox, args: &[&str]) -> Ran {
+    let mut command = in_dir(sandbox, &sandbox.project());
+    with_settings(&mut command).args(args).output().expect("piton").into()
+}
+
+/// A file, with the attributes that a recovery restores.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct FileState {
+    bytes: Vec<u8>,
+    mode: u32,
+    mtime: (i64, i64),
+}
+
+/// Returns every file and link below a directory that is not in `.hermes`.
+fn files_below(dir: &Path) -> BTreeMap<PathBuf, FileState> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let (path, kind) = (entry.path(), entry.file_type().expect("a type"));
+        if kind.is_dir() {
+            if entry.file_name() != ".hermes" {
+                found.extend(files_below(&path));
+            }
+            continue;
+        }
+        let stat = fs::symlink_metadata(&path).expect("a file");
+        let bytes = match kind.is_symlink() {
+            true => fs::read_link(&path).expect("a link").into_os_string().into_encoded_bytes(),
+            false => fs::read(&path).expect("a file"),
+        };
+        let mtime = if kind.is_symlink() { (0, 0) } else { (stat.mtime(), stat.mtime_nsec()) };
+        found.insert(path, FileState { bytes, mode: stat.mode(), mtime });
+    }
+    found
+}
+
+fn everything(sandbox: &Sandbox) -> BTreeMap<PathBuf, FileState> {
+    let mut all = files_below(&sandbox.project());
+    all.extend(files_below(&sandbox.home()));
+    all
+}
+
+/// Commands, and the paths to recover; `~/` is the home directory.
+const LOSSES: &[(&str, &[&str])] = &[
+    ("rm big.bin", &["big.bin"]),
+    ("rm -f big.bin copy.bin", &["big.bin", "copy.bin"]),
+    ("rm *.bin", &["big.bin", "copy.bin"]),
+    ("rm -rf data", &["data"]),
+    ("rm -rf data/deep", &["data/deep"]),
+    ("rm -rf two", &["two"]),
+    ("unlink big.bin", &["big.bin"]),
+    ("mv copy.bin big.bin", &["big.bin"]),
+    ("mv -f keep.txt data/set.bin", &["data/set.bin"]),
+    ("cp keep.txt big.bin", &["big.bin"]),
+    ("cp /dev/null big.bin", &["big.bin"]),
+    ("echo gone > big.bin", &["big.bin"]),
+    (": > data/set.bin", &["data/set.bin"]),
+    ("echo x | tee big.bin", &["big.bin"]),
+    ("truncate -s 0 big.bin", &["big.bin"]),
+    ("dd if=/dev/zero of=big.bin bs=1k count=1 status=none", &["big.bin"]),
+    ("shred -n 1 big.bin", &["big.bin"]),
+    ("shred -u -n 1 data/set.bin", &["data/set.bin"]),
+    ("sed -i s/a/b/ big.bin", &["big.bin"]),
+    ("find . -name '*.bin' -delete", &["big.bin", "copy.bin", "data", "two"]),
+    ("find two -type f -exec rm {} +", &["two"]),
+    ("find data -name 'set*' | xargs rm", &["data/set.bin"]),
+    ("for f in two/*.bin; do rm \"$f\"; done", &["two"]),
+    ("D=data; rm -rf \"$D\"", &["data"]),
+    ("cd data && rm -r deep", &["data/deep"]),
+    ("bash -c 'rm -rf data'", &["data"]),
+    ("mkdir empty && rsync -a --delete empty/ data/ 2>/dev/null || rm -rf data/*", &["data"]),
+    ("./clean.sh", &["big.bin"]),
+    ("sh clean.sh", &["big.bin"]),
+    ("rm ~/thesis.txt", &["~/thesis.txt"]),
+    ("echo x > ~/thesis.txt", &["~/thesis.txt"]),
+    ("rm -f $HOME/notes.db", &["~/notes.db"]),
+    ("mv keep.txt ~/notes.db", &["~/notes.db"]),
+    ("rm -rf ~/photos", &["~/photos"]),
+    ("rm ~/photos/a.jpg", &["~/photos/a.jpg"]),
+    ("ln -sf /dev/null ~/thesis.txt", &["~/thesis.txt"]),
+];
+
+#[test]
+fn every_loss_comes_back_by_recover() {
+    let mut wrong = Vec::new();
+    for (line, lost) in LOSSES {
+        let sandbox = world();
+        let before = everything(&sandbox);
+        agent_runs(&sandbox, line);
+        let home = sandbox.home().to_str().expect("UTF-8").to_owned();
+        let paths: Vec<String> = lost.iter().map(|path| path.replacen('~', &home, 1)).collect();
+        let mut args = vec!["recover", "--yes"];
+        args.extend(paths.iter().map(String::as_str));
+        let ran = piton(&sandbox, &args);
+        let after = everything(&sandbox);
+        let full = |path: &str| if path.starts_with('/') { PathBuf::from(path) } else { sandbox.project().join(path) };
+        let is_named = |path: &Path| paths.iter().any(|wanted| path.starts_with(full(wanted)));
+        let named = before.iter().filter(|(path, _)| is_named(path));
+        // Checkpoints keep no times.
+        let is_back = |path: &PathBuf, state: &FileState| {
+            after.get(path).is_some_and(|now| (&now.bytes, now.mode) == (&state.bytes, state.mode))
+        };
+        let missing: Vec<_> =
+            named.clone().filter(|(path, state)| !is_back(path, state)).map(|(path, _)| path).collect();
+        if ran.code() != 0 || !missing.is_empty() || named.count() == 0 {
+            wrong.push(format!("{line}\n  not back: {missing:?}\n  {ran:?}\n  {}", journal(&sandbox)));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Returns the identity and the attributes of a file that a hard link must not change.
+fn attributes(path: &Path) -> (u64, u32, u32, u32, i64, i64, u64) {
+    let stat = fs::symlink_metadata(path).expect("a file");
+    (stat.ino(), stat.mode(), stat.uid(), stat.gid(), stat.mtime(), stat.mtime_nsec(), stat.size())
+}
+
+fn kept_files(sandbox: &Sandbox) -> Vec<PathBuf> {
+    let all = files_below(&sandbox.base().join("local/files"));
+    all.into_keys().filter(|path| path.iter().any(|name| name == "data")).collect()
+}
+
+/// U7, U3.
+#[test]
+fn a_link_changes_nothing_of_the_file_and_is_released_by_unlinking_it() {
+    let sandbox = world();
+    let (set, other) = (sandbox.project().join("data/set.bin"), sandbox.project().join("data/second name"));
+    fs::hard_link(&set, &other).expect("a link");
+    let before = attributes(&other);
+    hooked(&sandbox, &prompt(&sandbox, "s", "p1", "go"));
+    announce(&sandbox, "rm data/set.bin");
+    assert_eq!(attributes(&set), before, "kept, and not changed");
+    execute(&sandbox, "rm data/set.bin");
+    let kept = kept_files(&sandbox);
+    assert_eq!((kept.len(), attributes(&other)), (1, before));
+    let report = piton(&sandbox, &["prune", "--kept", "--json"]).done().json();
+    assert_eq!((&report["released"], attributes(&other)), (&json!(1), before));
+    assert_eq!(fs::metadata(&other).expect("a file").nlink(), 1);
+    assert_eq!(kept_files(&sandbox), [] as [PathBuf; 0]);
+}
+
+#[test]
+fn a_command_that_did_not_run_lost_nothing_and_is_kept_once() {
+    let sandbox = world();
+    hooked(&sandbox, &prompt(&sandbox, "s", "p1", "go"));
+    for _ in 0..3 {
+        announce(&sandbox, "rm big.bin ~/thesis.txt");
+    }
+    assert_eq!(kept_files(&sandbox).len(), 2, "once each");
+    let report = piton(&sandbox, &["recover", "--all", "--json"]).done().json();
+    assert_eq!((&report["outcome"], &report["items"]), (&json!("nothing_lost"), &json!([])));
+}
+
+/// U4.
+#[test]
+fn what_a_checkpoint_holds_and_what_is_built_again_is_not_kept() {
+    let sandbox = world();
+    fs::create_dir_all(sandbox.project().join("node_modules/x")).expect("a directory");
+    fs::write(sandbox.project().join("node_modules/x/large.js"), large(9)).expect("a file");
+    agent_runs(&sandbox, "rm -rf src keep.txt node_modules");
+    assert_eq!(kept_files(&sandbox), [] as [PathBuf; 0]);
+    let sandbox = world();
+    hooked(&sandbox, &prompt(&sandbox, "s", "p1", "go"));
+    announce(&sandbox, "ls -l; git status; cargo --version");
+    assert!(!sandbox.base().join("local/files").exists(), "harmless commands make nothing");
+}
+
+/// U2.
+#[test]
+fn a_recovery_saves_what_is_there_and_is_taken_back() {
+    let sandbox = world();
+    let thesis = sandbox.home().join("thesis.txt");
+    agent_runs(&sandbox, "rm ~/thesis.txt big.bin");
+    fs::write(&thesis, "a second thesis\n").expect("a file");
+    let name = thesis.to_str().expect("UTF-8");
+    let declined = piton(&sandbox, &["recover", name]);
+    assert_eq!((declined.code(), fs::read_to_string(&thesis).expect("a file").as_str()), (1, "a second thesis\n"));
+    assert!(declined.stderr.contains("`--yes` agrees to write outside of every project"), "{declined:?}");
+    let plan = piton(&sandbox, &["recover", name, "--dry-run", "--json"]).done().json();
+    let item = &plan["items"][0];
+    assert_eq!((&item["kind"], &item["replaced"], &item["path"]), (&json!("kept"), &json!(true), &json!(name)));
+    let report = piton(&sandbox, &["recover", name, "--yes", "--json"]).done().json();
+    assert_eq!((&report["outcome"], &report["recovered"]), (&json!("recovered"), &json!([name])));
+    assert_eq!(fs::read_to_string(&thesis).expect("a file"), "years of work\n");
+    let id = report["recovery"].as_str().expect("a name").to_owned();
+    let undone = piton(&sandbox, &["recover", "--undo", &id, "--json"]).done().json();
+    assert_eq!((&undone["files"], &undone["left"]), (&json!([name]), &json!([])));
+    assert_eq!(fs::read_to_string(&thesis).expect("a file"), "a second thesis\n");
+    // A file that was missing goes again, unless it was changed since.
+    let report = piton(&sandbox, &["recover", "big.bin", "--json"]).done().json();
+    let id = report["recovery"].as_str().expect("a name").to_owned();
+    assert_eq!(fs::read(sandbox.project().join("big.bin")).expect("a file"), large(0));
+    fs::write(sandbox.project().join("big.bin"), "edited").expect("a file");
+    let left = piton(&sandbox, &["recover", "--undo", &id, "--json"]);
+    assert_eq!((left.code(), &left.json()["left"][0]["why"]), (3, &json!("it was changed since")));
+    assert_eq!(fs::read_to_string(sandbox.project().join("big.bin")).expect("a file"), "edited");
+    assert_eq!(piton(&sandbox, &["recover", "--undo", "r-12345678"]).code(), 4);
+}
+
+/// A file that is written in place shows in its hard link; a recovery says so.
+#[test]
+fn a_link_that_was_written_to_since_says_so_and_older_versions_have_names() {
+    let sandbox = world();
+    let (set, other) = (sandbox.project().join("data/set.bin"), sandbox.project().join("data/second name"));
+    fs::hard_link(&set, &other).expect("a link");
+    agent_runs(&sandbox, "rm data/set.bin");
+    fs::write(&other, "written in place").expect("a file");
+    let clones = fs::read(kept_files(&sandbox).first().expect("kept")).expect("a file") != b"written in place";
+    let item = piton(&sandbox, &["recover", "--json"]).done().json()["items"][0].clone();
+    assert_eq!((&item["path"], &item["changed_since"]), (&json!("data/set.bin"), &json!(!clones)));
+    fs::write(&set, "a new one").expect("a file");
+    announce(&sandbox, "rm data/set.bin");
+    execute(&sandbox, "rm data/set.bin");
+    piton(&sandbox, &["recover", "data/set.bin"]).done();
+    assert_eq!(fs::read_to_string(&set).expect("a file"), "a new one", "the newest");
+    let first = item["from"].as_str().expect("a name");
+    piton(&sandbox, &["recover", "data/set.bin", "--from", first]).done();
+    let want = if clones { large(2) } else { b"written in place".to_vec() };
+    assert_eq!(fs::read(&set).expect("a file"), want);
+}
+
+#[test]
+fn of_a_kept_file_and_a_checkpoint_the_newer_version_comes_back() {
+    let sandbox = world();
+    let big = sandbox.project().join("big.bin");
+    agent_runs(&sandbox, "rm big.bin");
+    fs::write(&big, "small now").expect("a file");
+    announce(&sandbox, "rm big.bin");
+    execute(&sandbox, "rm big.bin");
+    let report = piton(&sandbox, &["recover", "big.bin", "--json"]).done().json();
+    assert_eq!((report["items"].as_array().map(Vec::len), &report["items"][0]["kind"]), (Some(1), &json!("file")));
+    assert_eq!(fs::read_to_string(&big).expect("a file"), "small now");
+    let kept = piton(&sandbox, &["recover", "--all", "--json"]).done().json()["items"][0].clone();
+    assert_eq!((&kept["kind"], &kept["replaced"]), (&json!("kept"), &json!(true)));
+    piton(&sandbox, &["recover", "big.bin", "--from", kept["from"].as_str().expect("a name")]).done();
+    assert_eq!(fs::read(&big).expect("a file"), large(0));
+}
+
+fn unsaved(sandbox: &Sandbox) -> Vec<String> {
+    let status = piton(sandbox, &["status", "--json"]).done().json();
+    let text = |event: &Value| event["why"].as_str().expect("a text").to_owned();
+    status["unsaved"].as_array().expect("a list").iter().map(text).collect()
+}
+
+#[test]
+fn what_could_not_be_saved_is_named_before_the_command_runs_and_until_it_was_seen() {
+    let sandbox = world();
+    hooked(&sandbox, &prompt(&sandbox, "s", "p1", "go"));
+    let mut limited = hook_command(&sandbox, &["claude"]);
+    with_settings(&mut limited).env("PITON_KEEP_TOTAL_SIZE_MB", "1");
+    send(&mut limited, bash(&sandbox, "s", "p1", "echo x > big.bin"));
+    announce(&sandbox, "rm -rf \"$SOMEWHERE/x\"");
+    announce(&sandbox, "python3 -c 'import shutil; shutil.rmtree(\"data\")'");
+    fs::write(sandbox.project().join("tidy.py"), "import os\nos.remove('big.bin')\n").expect("a script");
+    announce(&sandbox, "python3 tidy.py");
+    announce(&sandbox, "make distclean");
+    let told = unsaved(&sandbox);
+    let has = |words: &[&str]| told.iter().any(|line| words.iter().all(|word| line.contains(word)));
+    let clones = !has(&["big.bin (2 MB)"]);
+    assert!(clones || has(&["echo x > big.bin", "big.bin (2 MB)", "keep_total_size_mb"]), "{told:#?}");
+    assert!(has(&["$SOMEWHERE/x", "cannot be told from the command"]), "{told:#?}");
+    assert!(has(&["python3 (rmtree)"]) && has(&["python3 tidy.py (os.remove)"]), "{told:#?}");
+    assert!(has(&["make distclean"]), "{told:#?}");
+    let text = piton(&sandbox, &["status"]).done().stdout;
+    assert!(text.contains("$SOMEWHERE/x") && text.contains("piton status --ack"), "{text}");
+    piton(&sandbox, &["status", "--ack"]).done();
+    assert_eq!(unsaved(&sandbox), [] as [String; 0]);
+}
+
+#[test]
+fn scripts_makefiles_and_packages_are_read_one_level_deep() {
+    for (line, runs) in [("./clean.sh", true), ("make clean", true), ("npm run clean", false)] {
+        let sandbox = world();
+        hooked(&sandbox, &prompt(&sandbox, "s", "p1", "go"));
+        announce(&sandbox, line);
+        assert!(!kept_files(&sandbox).is_empty(), "{line}: {}", journal(&sandbox));
+        if runs && (line != "make clean" || Command::new("make").arg("--version").output().is_ok()) {
+            execute(&sandbox, line);
+            let lost = piton(&sandbox, &["recover", "--json"]).done().json();
+            assert_eq!(lost["items"][0]["kind"], "kept", "{line}: {lost}");
+        }
+    }
+}
+
+/// U5.
+#[test]
+fn a_disk_that_is_nearly_full_releases_everything_and_keeps_nothing() {
+    let sandbox = world();
+    agent_runs(&sandbox, "rm big.bin");
+    assert_eq!(kept_files(&sandbox).len(), 1);
+    let status = piton(&sandbox, &["status", "--json"]).done().json();
+    assert_eq!((&status["kept"]["files"], &status["kept"]["bytes"]), (&json!(1), &json!(2 << 20)));
+    let mut full = hook_command(&sandbox, &["claude"]);
+    with_settings(&mut full).env("PITON_KEEP_MIN_FREE_MB", "1000000000");
+    send(&mut full, bash(&sandbox, "s", "p1", "rm copy.bin"));
+    assert_eq!(kept_files(&sandbox), [] as [PathBuf; 0]);
+    let told = unsaved(&sandbox);
+    assert!(told.iter().any(|line| line.contains("copy.bin: the disk is nearly full (keep_min_free_mb")), "{told:#?}");
+    assert!(journal(&sandbox).contains("the kept files of 1 destroyed paths were released"), "{}", journal(&sandbox));
+}
+
+#[test]
+fn kept_files_expire_and_clear_removes_them() {
+    let sandbox = world();
+    agent_runs(&sandbox, "rm big.bin");
+    hooked(&sandbox, &prompt(&sandbox, "s", "p2", "go on"));
+    assert_eq!(kept_files(&sandbox).len(), 1, "it is young");
+    // The name of a set has the time at which it was kept.
+    let dir = sandbox.base().join("local/files");
+    let set = fs::read_dir(&dir).expect("sets").next().expect("one").expect("an entry").file_name();
+    let parts: Vec<String> = set.to_str().expect("UTF-8").split('.').map(str::to_owned).collect();
+    let secs = i64::from_str_radix(&parts[1], 16).expect("a time") - 8 * 24 * 60 * 60;
+    fs::rename(dir.join(&set), dir.join(format!("{}.{secs:010x}.{}", parts[0], parts[2]))).expect("renamed");
+    hooked(&sandbox, &prompt(&sandbox, "s", "p3", "go on"));
+    assert_eq!(kept_files(&sandbox), [] as [PathBuf; 0], "older than keep_days");
+    announce(&sandbox, "rm copy.bin");
+    assert_eq!(kept_files(&sandbox).len(), 1);
+    piton(&sandbox, &["clear", "--force"]).done();
+    assert_eq!(kept_files(&sandbox), [] as [PathBuf; 0]);
+}

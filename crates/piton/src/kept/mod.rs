@@ -1,0 +1,325 @@
+//! Keeps files that a command is about to destroy and that nothing else holds: large ones in a project, and any outside.
+//!
+//! - U3. The user's files are never changed, moved or blocked by this; a hard link is the most that is made of one.
+//! - U4. A file that the newest checkpoint of its project holds is not kept again.
+//! - U5. Kept files take no space that the disk needs: below the limit they go at once, and nothing is kept.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+use crate::progress::Progress;
+use crate::project::{Home, Project};
+use crate::relpath;
+use crate::settings::Settings;
+use crate::store::{HeldBy, KeptDraft, KeptEntry, KeptHeader, KeptKind, KeptSet, Origin, Store};
+use crate::sys::{self, Kind, Stat};
+use crate::time::Moment;
+use crate::worktree::{
+    Expanded, SaveLimits, SaveResult, Saved, SavedEntry, Wanted, expand, is_regenerated_dir, name_matcher, replaced,
+    resolved, save, stat_of,
+};
+use piton_triggers::{Loss, LossExtent, LossKind};
+
+mod back;
+mod gap;
+mod held;
+mod release;
+
+pub use back::{BackReport, KeptLoss};
+pub(crate) use back::{BackRequest, KeptQuery, as_kept, back, find_lost, reverse};
+pub use gap::{Gap, GapReason};
+use held::HeldFiles;
+pub use release::{KeptStatus, ReleaseReport, kept_status, release_kept};
+pub(crate) use release::{expire, is_low, sweep_kept};
+
+/// Number of files that are kept before one command.
+const FILES_MAX: usize = 100_000;
+/// Number of versions of one path that are kept.
+const VERSIONS_MAX: usize = 8;
+/// Directories of the system in which nothing is a user's data.
+const SYSTEM: [&str; 3] = ["/dev", "/proc", "/sys"];
+
+/// What a command is about to destroy.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct KeepRequest {
+    /// Paths, as the analysis of the command found them.
+    pub losses: Vec<Loss>,
+    /// What of the command could not be read, in short.
+    pub unread: Vec<String>,
+    /// The command, in short.
+    pub reason: String,
+    /// Session and turn.
+    pub origin: Origin,
+    /// True to keep files that a checkpoint holds, too.
+    pub is_held_too: bool,
+}
+
+impl KeepRequest {
+    /// Returns a request without origin.
+    pub fn new(losses: Vec<Loss>, unread: Vec<String>, reason: impl Into<String>) -> Self {
+        Self { losses, unread, reason: reason.into(), origin: Origin::default(), is_held_too: false }
+    }
+
+    /// Returns true if there is nothing to keep and nothing to report.
+    pub fn is_empty(&self) -> bool {
+        self.losses.is_empty() && self.unread.is_empty()
+    }
+}
+
+/// Result of keeping.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct KeepReport {
+    /// Paths that were kept, each with the name of its set.
+    pub kept: Vec<(PathBuf, String)>,
+    /// What could not be kept.
+    pub gaps: Vec<Gap>,
+    /// Number of sets that were released because the disk is nearly full.
+    pub released: u64,
+}
+
+/// Files at or below one path.
+struct LossTarget {
+    path: PathBuf,
+    /// True if everything below it is meant.
+    is_tree: bool,
+    /// Pattern of file names.
+    names: Option<String>,
+    kind: LossKind,
+}
+
+/// Keeps what a command is about to destroy. Never fails: what could not be kept is in the report.
+pub fn keep_files(
+    store: &Store,
+    request: &KeepRequest,
+    settings: &Settings,
+    home: Option<&Path>,
+    now: Moment,
+    progress: &Progress,
+) -> KeepReport {
+    let mut report = KeepReport::default();
+    report.gaps.extend(request.unread.iter().map(|what| Gap::unread(what)));
+    let mut targets = Vec::new();
+    for loss in &request.losses {
+        targets_of(loss, &mut targets, &mut report.gaps);
+    }
+    targets.retain(|target| !is_system(&target.path));
+    if targets.is_empty() {
+        return report;
+    }
+    report.released = expire(store, settings, now);
+    let mut keeping = Keeping {
+        store,
+        request,
+        settings,
+        now,
+        progress,
+        home: Home::new(home),
+        held: HashMap::new(),
+        is_low: is_low(store, settings),
+        copied_bytes: None,
+        files: 0,
+        report,
+    };
+    for target in &targets {
+        keeping.keep(target);
+    }
+    let Keeping { mut report, .. } = keeping;
+    // Copies may have taken the last space. (U5)
+    report.released += expire(store, settings, now);
+    report
+}
+
+/// Finds the existing paths that a loss means.
+fn targets_of(loss: &Loss, targets: &mut Vec<LossTarget>, gaps: &mut Vec<Gap>) {
+    let Expanded { paths, is_cut } = match &loss.extent {
+        LossExtent::Onto { sources } => replaced(&loss.path, sources, loss.kind == LossKind::Rewritten),
+        _ if loss.is_pattern => expand(&loss.path),
+        _ => Expanded { paths: vec![loss.path.clone()], is_cut: false },
+    };
+    if is_cut {
+        gaps.push(Gap::of(&loss.path, GapReason::TooMany));
+    }
+    for path in paths {
+        // What is written through a link is the file that it leads to.
+        let Some(path) = resolved(&path, loss.kind == LossKind::Rewritten) else { continue };
+        let (is_tree, names) = match &loss.extent {
+            LossExtent::Tree | LossExtent::Untracked => (true, None),
+            LossExtent::Below { names } => (true, names.clone()),
+            _ => (false, None),
+        };
+        targets.push(LossTarget { path, is_tree, names, kind: loss.kind });
+    }
+}
+
+fn is_system(path: &Path) -> bool {
+    SYSTEM.iter().any(|dir| path.starts_with(dir))
+}
+
+struct Keeping<'a> {
+    store: &'a Store,
+    request: &'a KeepRequest,
+    settings: &'a Settings,
+    now: Moment,
+    progress: &'a Progress,
+    home: Home<'a>,
+    /// What the newest checkpoints of projects hold, by the directory of the project.
+    held: HashMap<PathBuf, HeldFiles>,
+    is_low: bool,
+    /// Number of bytes that all copies take. Counted when the first copy may be needed.
+    copied_bytes: Option<u64>,
+    files: usize,
+    report: KeepReport,
+}
+
+impl Keeping<'_> {
+    fn keep(&mut self, target: &LossTarget) {
+        let Some(stat) = stat_of(&target.path) else { return };
+        let is_dir = stat.kind == Kind::Dir;
+        if stat.kind == Kind::Special || is_dir && !target.is_tree || target.path.starts_with(self.store.base()) {
+            return;
+        }
+        let root = Project::protecting_beside(&target.path, Some(self.store), &self.home);
+        let held = self.held_in(root.as_deref());
+        let below_root = root.as_ref().and_then(|root| target.path.strip_prefix(root).ok().map(Path::to_owned));
+        let is_made_again = below_root.as_deref().is_some_and(|path| path.iter().any(is_regenerated_dir));
+        if !self.request.is_held_too && (is_made_again || !is_dir && held.holds(&target.path)) {
+            return;
+        }
+        if self.progress.is_cancelled() {
+            return self.report.gaps.push(Gap::of(&target.path, GapReason::OutOfTime));
+        }
+        if self.is_low {
+            return self.report.gaps.push(Gap::of(&target.path, GapReason::DiskLow));
+        }
+        if !is_dir && self.is_kept(target, &stat) {
+            return;
+        }
+        if let Err(error) = self.make(target, &held, root.is_some()) {
+            self.report.gaps.push(Gap::of(&target.path, GapReason::Failed(error.to_string())));
+        }
+        self.held.insert(root.unwrap_or_default(), held);
+    }
+
+    /// Takes what the newest checkpoint of a project holds out of the cache.
+    fn held_in(&mut self, root: Option<&Path>) -> HeldFiles {
+        let known = self.held.remove(root.unwrap_or(Path::new("")));
+        known.unwrap_or_else(|| HeldFiles::of(self.store, root))
+    }
+
+    /// Returns true if the newest set of a file has it as it is now, so that a command that is run again costs nothing.
+    fn is_kept(&self, target: &LossTarget, stat: &Stat) -> bool {
+        let Some(set) = self.store.kept.sets_of(&target.path).into_iter().next() else { return false };
+        let entries = self.store.kept.entries(&set.name).unwrap_or_default();
+        let is_same = |entry: &KeptEntry| {
+            let is_safe = target.kind == LossKind::Unlinked || entry.kind != KeptKind::File(HeldBy::Link);
+            is_safe && (entry.dev, entry.ino, entry.size, entry.mtime) == (stat.dev, stat.ino, stat.size, stat.mtime)
+        };
+        matches!(&entries[..], [entry] if is_same(entry))
+    }
+
+    fn make(&mut self, target: &LossTarget, held: &HeldFiles, is_in_project: bool) -> Result<()> {
+        let kept = &self.store.kept;
+        let draft = kept.begin()?;
+        let limits = SaveLimits {
+            files_max: FILES_MAX.saturating_sub(self.files),
+            copy_bytes_max: self.copy_room(target),
+            may_link: target.kind == LossKind::Unlinked,
+        };
+        let is_match = target.names.as_deref().map(name_matcher);
+        let base = self.store.base().to_owned();
+        let (mut has_base, is_held_too) = (false, self.request.is_held_too);
+        let mut is_wanted = |path: &[u8], stat: &Stat| {
+            let full = if path.is_empty() { target.path.clone() } else { target.path.join(sys::name_from_bytes(path)) };
+            let name = relpath::split(path).1;
+            if stat.kind == Kind::Dir {
+                has_base |= full == base;
+                let is_left = full == base
+                    || is_in_project && (is_regenerated_dir(sys::name_from_bytes(name)) || held.is_repository(&full));
+                return if is_left { Wanted::No } else { Wanted::Yes };
+            }
+            let is_lost = is_match
+                .as_ref()
+                .is_none_or(|is_match| is_match(if path.is_empty() { own_name(&target.path) } else { name }));
+            if is_lost && (is_held_too || !held.holds(&full)) { Wanted::Yes } else { Wanted::No }
+        };
+        let saved = save(&target.path, draft.dir(), KeptDraft::data_name(), limits, &mut is_wanted, self.progress);
+        let saved = saved.map_err(|error| Error::io("keep", &target.path, error))?;
+        if has_base {
+            self.report.gaps.push(Gap::of(self.store.base(), GapReason::IsStore));
+        }
+        self.report.gaps.extend(Gap::all_of(&target.path, &saved));
+        let files = saved.entries.iter().filter(|entry| is_file(entry)).count();
+        if files == 0 {
+            return Ok(());
+        }
+        self.files += saved.entries.len();
+        self.copied_bytes = self.copied_bytes.map(|bytes| bytes + saved.copied_bytes);
+        let set = kept.publish(draft, &self.header(target, &saved, files), &entries_of(&saved))?;
+        self.report.kept.push((target.path.clone(), set.id()));
+        for old in kept.sets_of(&target.path).iter().skip(VERSIONS_MAX) {
+            kept.release(&old.name)?;
+        }
+        Ok(())
+    }
+
+    fn header(&self, target: &LossTarget, saved: &SaveResult, files: usize) -> KeptHeader {
+        KeptHeader {
+            path: target.path.clone(),
+            time: self.now,
+            origin: self.request.origin.clone(),
+            reason: self.request.reason.clone(),
+            files: files as u64,
+            bytes: saved.entries.iter().filter(|entry| is_file(entry)).map(|entry| entry.stat.size).sum(),
+            copied_bytes: saved.copied_bytes,
+            is_whole: saved.unsaved_count == 0,
+        }
+    }
+
+    /// Returns the number of bytes that may be copied now. Older copies of the same path make room.
+    fn copy_room(&mut self, target: &LossTarget) -> u64 {
+        let bytes_max = self.settings.keep_total_size_mb << 20;
+        let sets = &self.store.kept;
+        let copied = *self
+            .copied_bytes
+            .get_or_insert_with(|| sets.sets().iter().map(|set: &KeptSet| set.header.copied_bytes).sum());
+        let room = bytes_max.saturating_sub(copied);
+        let wanted = stat_of(&target.path).map_or(0, |stat| stat.size);
+        if wanted <= room || wanted > bytes_max {
+            return room;
+        }
+        let mut freed = 0;
+        for old in sets.sets_of(&target.path).iter().rev() {
+            if room + freed < wanted && old.header.copied_bytes > 0 && sets.release(&old.name).is_ok() {
+                freed += old.header.copied_bytes;
+            }
+        }
+        self.copied_bytes = Some(copied.saturating_sub(freed));
+        room + freed
+    }
+}
+
+fn own_name(path: &Path) -> &[u8] {
+    path.file_name().map(|name| sys::path_bytes(Path::new(name))).unwrap_or_default()
+}
+
+fn is_file(entry: &SavedEntry) -> bool {
+    entry.stat.kind != Kind::Dir
+}
+
+fn entries_of(saved: &SaveResult) -> Vec<KeptEntry> {
+    let entry = |entry: &SavedEntry| {
+        let kind = match entry.saved {
+            Some(Saved::Link) => KeptKind::File(HeldBy::Link),
+            Some(Saved::Clone) => KeptKind::File(HeldBy::Clone),
+            Some(Saved::Copy) => KeptKind::File(HeldBy::Copy),
+            None if is_file(entry) => KeptKind::Link(entry.target.clone()),
+            None => KeptKind::Dir,
+        };
+        let Stat { mode, size, mtime, dev, ino, .. } = entry.stat;
+        KeptEntry { kind, path: entry.path.clone(), mode, size, mtime, dev, ino }
+    };
+    saved.entries.iter().map(entry).collect()
+}

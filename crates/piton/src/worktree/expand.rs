@@ -1,0 +1,140 @@
+//! Resolves what a command names against the file system: patterns, and files that would be replaced by copies.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+use piton_ignore::Patterns;
+
+/// Number of names that are looked at for one pattern.
+const NAMES_MAX: usize = 20_000;
+/// Number of paths that one pattern or one copy may mean.
+const PATHS_MAX: usize = 2_000;
+
+/// Directories of build output, dependencies and caches, which programs make again.
+const REGENERATED: &[&str] = &[
+    "node_modules",
+    "bower_components",
+    "target",
+    "dist",
+    "build",
+    "_build",
+    ".build",
+    ".next",
+    ".nuxt",
+    ".gradle",
+    ".venv",
+    "venv",
+    ".tox",
+    ".nox",
+    "__pycache__",
+    ".cache",
+    ".mypy_cache",
+    ".pytest_cache",
+    ".ruff_cache",
+    ".parcel-cache",
+    ".turbo",
+    ".terraform",
+    "coverage",
+    "htmlcov",
+    ".eggs",
+];
+
+/// Returns true if a directory of a project with this name holds only what programs make again.
+pub(crate) fn is_regenerated_dir(name: &OsStr) -> bool {
+    REGENERATED.iter().any(|known| name == *known)
+}
+
+/// Paths that were found.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Expanded {
+    pub(crate) paths: Vec<PathBuf>,
+    /// True if there are more.
+    pub(crate) is_cut: bool,
+}
+
+/// Returns the existing paths that a pattern of the shell matches. `*` does not match a dot at the beginning of a name.
+pub(crate) fn expand(pattern: &Path) -> Expanded {
+    let mut found = Expanded { paths: vec![PathBuf::from("/")], is_cut: false };
+    let mut names = 0;
+    for part in pattern.components() {
+        let Component::Normal(part) = part else { continue };
+        let text = part.to_string_lossy();
+        if !text.contains(['*', '?', '[']) {
+            found.paths.iter_mut().for_each(|path| path.push(part));
+            continue;
+        }
+        let is_match = name_matcher(&text);
+        let mut next = Vec::new();
+        for dir in &found.paths {
+            for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+                names += 1;
+                let name = entry.file_name();
+                let is_hidden = name.as_encoded_bytes().starts_with(b".") && !text.starts_with('.');
+                if names > NAMES_MAX || next.len() >= PATHS_MAX {
+                    found.is_cut = true;
+                    break;
+                }
+                if !is_hidden && is_match(name.as_encoded_bytes()) {
+                    next.push(entry.path());
+                }
+            }
+        }
+        next.sort();
+        found.paths = next;
+    }
+    found.paths.retain(|path| fs::symlink_metadata(path).is_ok());
+    found
+}
+
+/// Returns a function that tells if a file name matches a pattern, as `find -name` does.
+pub(crate) fn name_matcher(pattern: &str) -> impl Fn(&[u8]) -> bool + use<> {
+    // The slash makes it match whole names, and takes the meaning from `!` and `#`.
+    let patterns = Patterns::parse(format!("/{pattern}").as_bytes());
+    move |name| patterns.verdict(name, false).is_some()
+}
+
+/// Returns the existing files that a copy of `sources` to `target` would replace. A directory that is moved replaces
+/// nothing; one that is copied replaces the files that are on both sides.
+pub(crate) fn replaced(target: &Path, sources: &[PathBuf], copies_dirs: bool) -> Expanded {
+    let mut found = Expanded::default();
+    let Ok(is_dir) = fs::metadata(target).map(|target| target.is_dir()) else {
+        // A dangling link is replaced as such.
+        found.paths.extend(fs::symlink_metadata(target).ok().map(|_| target.to_owned()));
+        return found;
+    };
+    if !is_dir {
+        found.paths.push(target.to_owned());
+        return found;
+    }
+    for source in sources {
+        let Expanded { paths, is_cut } = expand(source);
+        found.is_cut |= is_cut;
+        for source in paths {
+            let onto = source.file_name().map(|name| target.join(name));
+            let Some(onto) = onto.filter(|onto| fs::symlink_metadata(onto).is_ok()) else { continue };
+            if !onto.is_dir() {
+                found.paths.push(onto);
+            } else if copies_dirs {
+                both(&source, &onto, &mut found, 0);
+            }
+        }
+    }
+    found
+}
+
+/// Adds the files that are in both directories.
+fn both(from: &Path, to: &Path, found: &mut Expanded, depth: usize) {
+    for entry in fs::read_dir(from).into_iter().flatten().flatten() {
+        if found.paths.len() >= PATHS_MAX || depth > 32 {
+            found.is_cut = true;
+            return;
+        }
+        let onto = to.join(entry.file_name());
+        match fs::symlink_metadata(&onto) {
+            Ok(there) if there.is_dir() => both(&entry.path(), &onto, found, depth + 1),
+            Ok(_) => found.paths.push(onto),
+            Err(_) => {}
+        }
+    }
+}
