@@ -404,9 +404,14 @@ pub fn has_program(program: &str) -> bool {
     let found = find_program(program.as_ref()).is_some();
     assert!(found || std::env::var_os("PITON_TEST_ALL").is_none(), "{program} is missing, and PITON_TEST_ALL is set");
     if !found {
-        let _ = writeln!(io::stderr(), "skipped: {program} is missing");
+        note_skipped(&format!("{program} is missing"));
     }
     found
+}
+
+/// Prints that a test is skipped, and the reason.
+pub fn note_skipped(why: &str) {
+    let _ = writeln!(io::stderr(), "skipped: {why}");
 }
 
 fn find_program(name: &OsStr) -> Option<PathBuf> {

@@ -164,7 +164,7 @@ fn enter(settings: &Settings) -> Result<Option<ExitCode>> {
 fn run_all(options: &Options) -> Result<ExitCode> {
     let mut report = Report::default();
     for agent in &options.agents {
-        for scenario in &scenario::ALL {
+        for scenario in scenario::ALL {
             let is_left_out =
                 options.is_quick && !scenario.is_quick || options.is_headless && scenario.mode == Mode::Tui;
             if !is_left_out {

@@ -44,7 +44,7 @@ fn has_rollback(agent: &dyn Agent) -> bool {
 }
 
 /// All scenarios, shortest first.
-pub(super) const ALL: [Scenario; 16] = [
+pub(super) const ALL: &[Scenario] = &[
     Scenario {
         name: "uninstall",
         mode: Mode::Headless,

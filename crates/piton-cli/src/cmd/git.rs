@@ -57,12 +57,12 @@ struct GitShow {
 #[command(after_help = format!("\
 Without names: branches, tags, stash entries and worktrees that are missing. A
 branch that exists and points elsewhere is put at refs/recovered/ID/NAME. A
-`.git` that was deleted is rebuilt as a whole. No file of the project is touched.
+deleted `.git` is rebuilt as a whole. No file of the project is touched.
 
 Examples:
-  piton git restore 1                missing branches, tags, stash entries, worktrees
+  piton git restore 1                what is missing
   piton git restore 1 feature        this branch
-  piton git restore 1 main --force   this branch, although it points elsewhere now
+  piton git restore 1 main --force   this branch, wherever it points now
   piton git restore 1 --index        what was staged, too
   piton git restore 1 --dry-run      only say what would come back
 
