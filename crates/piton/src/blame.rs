@@ -28,8 +28,8 @@ pub struct FileVersion<'a, S> {
 /// use piton::blame::{FileVersion, attribute};
 ///
 /// let versions = [
-///     Version { text: b"fn main() {}\n", step: "earlier" },
-///     Version { text: b"// Starts here.\nfn main() {}\n", step: "turn 1" },
+///     FileVersion { text: b"fn main() {}\n", step: "earlier" },
+///     FileVersion { text: b"// Starts here.\nfn main() {}\n", step: "turn 1" },
 /// ];
 /// assert_eq!(attribute(&versions), Some(vec!["turn 1", "earlier"]));
 /// ```

@@ -312,6 +312,9 @@ fn deeply_nested_and_endless_payloads_do_not_block_the_agent() {
 fn the_journal_and_the_reasons_hold_no_secrets() {
     const SECRET: &str = "hunter2-hunter2-hunter2";
     let sandbox = Sandbox::new();
+    // The contents of local files are in the store, and nothing else of them is.
+    fs::create_dir_all(sandbox.home().join(".hermes")).expect("a directory");
+    fs::write(sandbox.home().join(".hermes/config.yaml"), "checkpoints:\n  keep_ignored: false\n").expect("a file");
     sandbox.tree("x.txt\n .env = KEY=hunter2-hunter2-hunter2\n sub/.env.local = KEY=hunter2-hunter2-hunter2");
     let long = format!("please use the password {SECRET} to log in, and then {}", "go on ".repeat(20));
     let write = json!({"tool_name": "Write", "tool_input": {"file_path": "x.txt", "content": SECRET}});

@@ -406,7 +406,10 @@ fn traces_in(dir: &Path) -> BTreeMap<PathBuf, Traces> {
     let mut state = BTreeMap::new();
     let mut note = |path: &Path| {
         let stat = fs::symlink_metadata(path).expect("what was just listed");
-        let times = [stat.mtime(), stat.mtime_nsec(), stat.ctime(), stat.ctime_nsec()];
+        // A hard link to an object of the repository moves its ctime, and nothing else.
+        let is_object = stat.is_file() && path.starts_with(dir.join(".git/objects"));
+        let changed = if is_object { [0, 0] } else { [stat.ctime(), stat.ctime_nsec()] };
+        let times = [stat.mtime(), stat.mtime_nsec(), changed[0], changed[1]];
         let contents = if stat.is_file() { fs::read(path).expect("a file") } else { Vec::new() };
         state.insert(path.to_owned(), (stat.mode(), stat.ino(), times, contents));
     };

@@ -239,7 +239,8 @@ pub struct RecoverReport {
 /// std::fs::remove_file(code.join("main.rs"))?;
 /// let lost = recover(&store, &project, RecoverOptions::default(), &settings, now, &progress)?;
 /// assert_eq!(lost.items[0].path, b"main.rs");
-/// let options = RecoverOptions::default().paths(&[b"main.rs".to_vec()]);
+/// let paths = [b"main.rs".to_vec()];
+/// let options = RecoverOptions::default().paths(&paths);
 /// assert_eq!(recover(&store, &project, options, &settings, now, &progress)?.outcome, RecoverOutcome::Recovered);
 /// assert!(code.join("main.rs").exists());
 /// # Ok(())

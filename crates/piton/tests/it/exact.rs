@@ -258,7 +258,11 @@ fn the_project_is_read_and_never_written() {
         testkit::walk(&sandbox.root(), &mut |path| {
             let stat = path.symlink_metadata().expect("what was just listed");
             if path.starts_with(sandbox.project()) {
-                all.push((path.to_owned(), stat.ino(), stat.ctime(), stat.ctime_nsec(), stat.len()));
+                // A hard link to an object of the repository moves its ctime, and nothing else.
+                let is_object = path.starts_with(sandbox.path(".git/objects")) && stat.is_file();
+                let changed = if is_object { (0, 0) } else { (stat.ctime(), stat.ctime_nsec()) };
+                let modified = (stat.mtime(), stat.mtime_nsec(), stat.mode());
+                all.push((path.to_owned(), stat.ino(), changed, modified, stat.len()));
             }
         });
         all.sort();
