@@ -121,7 +121,7 @@ pub(crate) fn exchange(one: &Path, two: &Path) -> io::Result<()> {
 
 /// Returns the type of the file system that holds a directory, and its mount options: `ext4 (rw,relatime)`.
 pub(crate) fn file_system_of(dir: &Path) -> Option<String> {
-    let device = fs::metadata(dir).ok()?.dev();
+    let device = rustix::fs::stat(dir).ok()?.st_dev;
     let device = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
     file_system_in(&fs::read_to_string("/proc/self/mountinfo").ok()?, &device, dir)
 }
