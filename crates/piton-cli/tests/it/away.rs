@@ -19,7 +19,7 @@ use crate::restore_kit::{assert_same, state_of};
 /// Number of commands that must have been interrupted.
 const CUTS: usize = 3;
 /// Maximum number of attempts: most commands end before or after the cut.
-const TRIES: usize = 60;
+const TRIES: usize = 1_000;
 
 /// A separate file system mounted at a directory.
 struct Disk {
