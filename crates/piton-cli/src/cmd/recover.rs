@@ -133,7 +133,7 @@ fn tell(report: &RecoverReport, is_list: bool, output: &Output) -> anyhow::Resul
     if report.outcome == RecoverOutcome::Partly { Err(PartlyDone.into()) } else { Ok(()) }
 }
 
-/// What the paths on the command line mean.
+/// Meaning of the paths on the command line.
 struct RecoverPlace {
     project: Project,
     /// Paths in the project.

@@ -20,7 +20,7 @@ pub(crate) struct Draft {
     pub(crate) dir: Option<PathBuf>,
     /// Messages of the fork, oldest first.
     pub(crate) messages: Vec<ChatMessage>,
-    /// What the user should know before the agent is started in the fork.
+    /// Warning for the user before the agent is started in the fork.
     pub(crate) warning: Option<String>,
     pub(crate) body: DraftBody,
 }
@@ -106,7 +106,7 @@ impl WrittenFork {
                 let written = files.iter().try_for_each(write_new);
                 let fork = Self { session, record };
                 if let Err(error) = written {
-                    // What was written of it is of no use.
+                    // The part that was written is of no use.
                     let _ = fork.remove(records);
                     return Err(error.into());
                 }

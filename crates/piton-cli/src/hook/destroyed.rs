@@ -30,9 +30,9 @@ const DESTROYING: &[&str] = &[
     "DROP TABLE",
 ];
 
-/// What a tool is about to destroy.
+/// Paths that a tool is about to destroy.
 pub(super) enum Destroyed {
-    /// What the command destroys.
+    /// Losses that the command causes.
     Command(Box<Verdict>),
     /// These files may be written over.
     Files(Vec<PathBuf>),

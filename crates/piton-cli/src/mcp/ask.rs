@@ -14,7 +14,7 @@ use crate::rpc::wire::Wire;
 /// Interval at which a cancellation is noticed while a person thinks.
 const POLL: Duration = Duration::from_millis(50);
 
-/// Where the answer to each question goes, by the id of the question.
+/// Receivers of the answers, by the id of the question.
 type OpenQuestions = HashMap<String, Sender<Result<Value, Value>>>;
 
 /// Questions without an answer. Closed once no answer can come any more.

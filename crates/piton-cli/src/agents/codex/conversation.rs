@@ -87,7 +87,7 @@ fn message(value: &Value) -> Option<ChatMessage> {
     }
     let text = text_of(&payload["content"]);
     match payload["role"].as_str()? {
-        // What the agent adds by itself is in tags.
+        // Text that the agent adds by itself is in tags.
         "user" if !text.trim_start().starts_with('<') => Some(ChatMessage::user(&text)),
         "assistant" => Some(ChatMessage::agent(&text)),
         _ => None,

@@ -89,7 +89,7 @@ fn replay<'a>(records: impl Iterator<Item = &'a Value>) -> Result<Vec<(String, O
         let id = value["id"].as_str().unwrap_or_default().to_owned();
         let text = text_of(&value["content"]);
         let message = match value["type"].as_str() {
-            // What the agent adds by itself is in tags.
+            // Text that the agent adds by itself is in tags.
             Some("user") if !text.trim().is_empty() && !text.starts_with("<session_context>") => {
                 Some(ChatMessage::user(&text))
             }
