@@ -83,6 +83,28 @@ impl SettingType for Vec<String> {
     }
 }
 
+/// Implements [`SettingType`] for an enum whose values are words, listed in `ALL` and named by `word`.
+macro_rules! word_setting {
+    ($type:ty, $expected:literal) => {
+        impl SettingType for $type {
+            const EXPECTED: &'static str = $expected;
+
+            fn from_value(value: &Value) -> Option<Self> {
+                let word = value.as_str()?;
+                Self::ALL.into_iter().find(|one| one.word() == word)
+            }
+
+            fn value_from_text(text: &str) -> Value {
+                text.trim().into()
+            }
+
+            fn to_value(&self) -> Value {
+                self.word().into()
+            }
+        }
+    };
+}
+
 /// Amount of each prompt that is stored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -109,22 +131,7 @@ impl PromptText {
     }
 }
 
-impl SettingType for PromptText {
-    const EXPECTED: &'static str = "short, full or none";
-
-    fn from_value(value: &Value) -> Option<Self> {
-        let word = value.as_str()?;
-        Self::ALL.into_iter().find(|one| one.word() == word)
-    }
-
-    fn value_from_text(text: &str) -> Value {
-        text.trim().into()
-    }
-
-    fn to_value(&self) -> Value {
-        self.word().into()
-    }
-}
+word_setting!(PromptText, "short, full or none");
 
 /// Commands before which a checkpoint is taken within a turn.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -152,22 +159,7 @@ impl StepPolicy {
     }
 }
 
-impl SettingType for StepPolicy {
-    const EXPECTED: &'static str = "none, destructive or all";
-
-    fn from_value(value: &Value) -> Option<Self> {
-        let word = value.as_str()?;
-        Self::ALL.into_iter().find(|one| one.word() == word)
-    }
-
-    fn value_from_text(text: &str) -> Value {
-        text.trim().into()
-    }
-
-    fn to_value(&self) -> Value {
-        self.word().into()
-    }
-}
+word_setting!(StepPolicy, "none, destructive or all");
 
 /// Files outside the scope that are saved with each checkpoint.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
