@@ -131,7 +131,7 @@ pub use status::{LastEvent, ProjectStatus, Status, StatusProblem, last_heard, mi
 pub use store::{
     Affected, Archive, Checkpoint, CheckpointKind, Facts, Finding, FindingKind, GitStateMoment, Intent, Loss, Notice,
     Origin, ReadData, RepairStep, RestoreVerb, Restoring, RewindMark, Severity, StepRecord, Store, TurnRecord,
-    UsualModes, VerifyReport, Waiting, forks_dir, verify,
+    UsualModes, VerifyReport, Waiting, check_saved_beside, forks_dir, verify,
 };
 pub use take::{Outcome, Report, Request, WhySkipped, take};
 pub use time::Moment;

@@ -346,12 +346,6 @@ impl Manager {
         for one in ensured.iter().filter(|one| one.checkpoint().is_some() && one.missed(&self.settings).is_none()) {
             self.journal.note_protected_turn(&one.dir, &origin, now);
         }
-        for file in ensured.iter().filter(|one| one.is_outside()).map(|one| &one.dir) {
-            let what = format!("{} is in no project: an agent changes it without a checkpoint", file.display());
-            if !self.journal.recent(OUTSIDE_EVENTS).iter().any(|event| event.what == what) {
-                self.note_warning(what, now);
-            }
-        }
         for (one, lost) in ensured.iter().filter_map(|one| Some((one, one.report.as_ref().ok()?.lost?))) {
             let what = format!("checkpoint {} of {} is gone", lost.short(), one.dir.display());
             self.note_warning(format!("{what}: another program deleted it; the project went on without it"), now);

@@ -8,11 +8,13 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::path::PathBuf;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::hint::Hint;
 use crate::id::{CheckpointId, ObjectId, ObjectKind};
 use crate::json::{AtPaths, JsonPaths};
+use crate::kept::find_kept;
 use crate::progress::Progress;
 use crate::project::Project;
 use crate::relpath;
@@ -21,6 +23,7 @@ use crate::store::{
     Checkpoint, EntryMode, LocalRef, LocalState, NewObjects, Objects, Pin, Rewrite, Store, TurnRecord, collect_every,
     moved_meanwhile, push_entry, where_held,
 };
+use crate::sys;
 use crate::time::Moment;
 
 /// Shortest prefix of a turn's name that is accepted.
@@ -207,8 +210,12 @@ pub fn purge(
         let held = contents.iter().filter(|id| is_held(&id.to_string()));
         report.still_held.extend(held.map(|id| (*id, format!("objects of the git repository of {place}"))));
     }
+    let dirs: Vec<_> = paths.iter().map(|path| project.dir().join(sys::name_from_bytes(path))).collect();
+    let kept = find_kept(store, |path| dirs.iter().any(|dir| path.starts_with(dir)), &contents);
+    let place = |path: PathBuf, set: String| format!("{} in the kept files {set}", path.display());
+    report.still_held.extend(kept.into_iter().map(|(path, set, id)| (id, place(path, set))));
     let still_there: HashSet<_> = report.still_held.iter().map(|(id, _)| *id).collect();
-    report.gone = (contents.len() - still_there.len()) as u64;
+    report.gone = contents.difference(&still_there).count() as u64;
     report.bytes_freed = before.saturating_sub(store.size.count_bytes()?);
     Ok(report)
 }

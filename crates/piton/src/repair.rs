@@ -144,8 +144,9 @@ pub fn repair(store: &Store, options: RepairOptions<'_>, now: Moment, progress: 
         findings: diagnosis.report.findings.clone(),
     };
     let is_git_whole = repair_git_states(store, &mut run, options.is_dry)?;
+    let is_kept_whole = repair_kept(store, &mut run, options.is_dry)?;
     if report.findings.is_empty() {
-        report.is_whole &= is_git_whole || !options.is_dry;
+        report.is_whole &= is_git_whole && is_kept_whole || !options.is_dry;
         report.steps = std::mem::take(&mut run.steps);
         return Ok(report);
     }
@@ -189,6 +190,19 @@ fn repair_git_states(store: &Store, run: &mut RepairRun<'_>, is_dry: bool) -> Re
         }
     }
     Ok(is_whole)
+}
+
+/// Removes lost files from the lists of kept files, and sets aside what has no list, and names them. Returns true if there
+/// are none.
+fn repair_kept(store: &Store, run: &mut RepairRun<'_>, is_dry: bool) -> Result<bool> {
+    let problems = store.kept.check();
+    for problem in &problems {
+        run.say("kept_set_aside", problem.file.display().to_string(), problem.what.clone());
+    }
+    if !is_dry && !problems.is_empty() {
+        store.kept.set_aside(&problems)?;
+    }
+    Ok(problems.is_empty())
 }
 
 /// Reads the files of all projects and adds missing objects to the store. Returns the ids of the missing objects that

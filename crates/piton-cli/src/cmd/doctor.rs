@@ -5,7 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use piton::{Event, LastEvent, Level, Moment, grouped, last_heard, mistaken_projects};
+use piton::{
+    Event, FindingKind, LastEvent, Level, Moment, Store, check_saved_beside, grouped, last_heard, mistaken_projects,
+};
 use serde_json::Value;
 
 use crate::agents::Agent;
@@ -163,6 +165,13 @@ pub(crate) fn run(args: &Doctor, global: &Global, output: &Output) -> anyhow::Re
         let hint = "`piton install AGENT` hooks one up; `piton install --help` names them";
         problems.push(Problem::new("no agent is hooked up", hint));
     }
+    let unsaved = context.unsaved();
+    if let Some(last) = unsaved.first() {
+        let what = format!("{} could not be saved before a command ran", counted(unsaved.len(), "thing"));
+        let hint =
+            format!("the last: {}; `piton status` lists them, `piton status --ack` ends that", plain(&last.what));
+        problems.push(Problem::new(what, hint));
+    }
     let is_ok = problems.is_empty() && agents.iter().all(|agent| agent.problems.is_empty());
     output.json(&DoctorJson { ok: is_ok, agents: &agents, problems: &problems });
     output.text(&as_text(&problems, &agents));
@@ -178,8 +187,9 @@ fn store_problems(context: &Context) -> Vec<Problem> {
             problems.push(Problem::new(error.to_string(), hint));
         }
         Ok(store) => {
-            let mistaken = store.and_then(|store| mistaken_projects(&store).ok()).unwrap_or_default();
+            let mistaken = store.as_ref().and_then(|store| mistaken_projects(store).ok()).unwrap_or_default();
             problems.extend(mistaken.into_iter().map(Problem::from));
+            problems.extend(store.iter().flat_map(saved_problems));
         }
     }
     let nearest = base.ancestors().find(|path| path.exists());
@@ -194,6 +204,23 @@ fn store_problems(context: &Context) -> Vec<Problem> {
         problems.push(Problem::new(what, "free some space: without it, no checkpoint can be taken"));
     }
     problems
+}
+
+/// Returns a problem for each kind of what is saved beside the checkpoints, if anything is wrong with it.
+fn saved_problems(store: &Store) -> Vec<Problem> {
+    let findings = check_saved_beside(store).unwrap_or_default();
+    let count = |kind| findings.iter().filter(|finding| finding.kind == kind).count();
+    let words = [
+        (count(FindingKind::GitState), "of the recorded states of git repositories"),
+        (count(FindingKind::Kept), "of the kept files"),
+    ];
+    let problem = |(count, what): (usize, &str)| {
+        Problem::new(
+            format!("{} {what} cannot be read", grouped(count as u64)),
+            "`piton repair` drops them; `piton verify` names them",
+        )
+    };
+    words.into_iter().filter(|(count, _)| *count > 0).map(problem).collect()
 }
 
 /// A configuration in which our hooks were found.

@@ -86,7 +86,7 @@ pub(crate) fn run(args: &Recover, context: &Context, output: &Output) -> anyhow:
     let report = if is_outside {
         let recovered = |is_dry: bool, progress: &Progress| {
             let options = options.is_dry(is_dry);
-            recover_outside(&store, &place.outside, None, options, settings, home, now, progress)
+            recover_outside(&store, &place.outside, options, settings, home, now, progress)
         };
         if !args.dry_run {
             agree(&recovered(true, &Progress::default())?, args.yes, output)?;
@@ -94,17 +94,7 @@ pub(crate) fn run(args: &Recover, context: &Context, output: &Output) -> anyhow:
         watch(output, |progress| recovered(args.dry_run, progress))?
     } else {
         check_from_here(&place.paths, &store, &place.project, context, output)?;
-        let mut report = watch(output, |progress| recover(&store, &place.project, options, settings, now, progress))?;
-        if place.paths.is_empty() && args.since.is_none() {
-            let except = Some(place.project.dir());
-            let options = RecoverOptions::default();
-            let more = recover_outside(&store, &[], except, options, settings, home, now, &Progress::default())?;
-            if report.outcome == RecoverOutcome::NothingLost {
-                report.outcome = more.outcome;
-            }
-            report.items.extend(more.items);
-        }
-        report
+        watch(output, |progress| recover(&store, &place.project, options, settings, now, progress))?
     };
     if let Some(restore) = &report.restore {
         tell_agents(settings, &store, &place.project, restore);

@@ -339,9 +339,11 @@ fn ignored_lines(report: &RestoreReport) -> Vec<String> {
         let more = paths.len() - names.len();
         names.join(", ") + &if more > 0 { format!(" and {more} more") } else { String::new() }
     };
-    let (written, differing) = (&report.ignored_written, &report.ignored_differing);
+    let (written, kept, differing) = (&report.ignored_written, &report.kept_written, &report.ignored_differing);
     let mut lines = Vec::new();
     lines.extend((!written.is_empty()).then(|| format!("Ignored files among them: {}", named(written))));
+    lines
+        .extend((!kept.is_empty()).then(|| format!("Kept before a command destroyed them, and back: {}", named(kept))));
     lines.extend(
         (!differing.is_empty())
             .then(|| format!("Ignored files that differ stay (`--with-ignored` replaces them): {}", named(differing))),

@@ -10,6 +10,7 @@ use testkit::{Sandbox, clean_command};
 
 use crate::hook_kit::{bash, event, hook, prompt};
 use crate::kit::{in_dir, piton, run};
+use crate::older::older;
 
 /// How a user takes a loss back.
 #[derive(Clone, Copy)]
@@ -241,7 +242,7 @@ fn the_first_take_says_once_what_is_saved_now_and_how_to_turn_it_off() {
     assert_eq!(hook(&other, &["claude"], prompt(&other, "s", "t2", "second")), "");
 }
 
-/// Version 0.1 cuts histories and collects without a word about these files. With `PITON_0_1`, that program does it.
+/// Version 0.1 cuts histories and collects without a word about these files.
 #[test]
 fn a_store_that_version_0_1_has_used_still_has_the_ignored_files() {
     let sandbox = project();
@@ -251,17 +252,12 @@ fn a_store_that_version_0_1_has_used_still_has_the_ignored_files() {
         sandbox.write(".env", format!("KEY={number}\n"));
         taken.push(piton(&sandbox, ["take", "--json"]).done().json()["id"].as_str().expect("an id").to_owned());
     }
-    if let Some(older) = std::env::var_os("PITON_0_1") {
-        let older = |args: &[&str]| {
-            let mut command = std::process::Command::new(&older);
-            command.env("HOME", sandbox.home()).arg("-C").arg(sandbox.project()).arg("--base").arg(sandbox.base());
-            crate::kit::Ran::from(command.args(args).output().expect("0.1")).done()
-        };
-        assert_eq!(older(&["rollback", "--json"]).json().as_array().map(Vec::len), Some(3));
+    if let Some(older) = older(&sandbox) {
+        assert_eq!(older.run(&["rollback", "--json"]).json().as_array().map(Vec::len), Some(3));
         sandbox.write("main.py", "of 0.1");
-        older(&["take"]);
-        older(&["restore", &taken[1], "--yes"]);
-        older(&["prune"]);
+        older.run(&["take"]);
+        older.run(&["restore", &taken[1], "--yes"]);
+        older.run(&["prune"]);
         piton(&sandbox, ["verify"]).done();
         piton(&sandbox, ["restore", &taken[2], "--yes", "--with-ignored"]).done();
     }

@@ -5,15 +5,17 @@ use std::path::{Path, PathBuf};
 
 use super::{KeepRequest, keep_files};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{CheckpointId, random_token};
+use crate::id::{CheckpointId, ObjectId, random_token};
 use crate::progress::Progress;
 use crate::settings::Settings;
-use crate::store::{BackNote, BackRecord, BroughtBack, HeldBy, KeptEntry, KeptKind, KeptSet, Store};
+use crate::store::{
+    BackNote, BackRecord, BroughtBack, HeldBy, KeptEntry, KeptFiles, KeptKind, KeptSet, Store, kept_id as id_of,
+};
 use crate::sys::{self, Kind, Stat};
 use crate::time::Moment;
 use crate::worktree::{
-    BackAs, bring_back, bring_back_dir, bring_back_link, is_own_dir, make_dir, remove_temporaries, resolved, stat_of,
-    take_away, take_away_dir,
+    BackAs, bring_back, bring_back_dir, bring_back_link, id_of_file, is_own_dir, make_dir, remove_temporaries,
+    resolved, stat_of, take_away, take_away_dir,
 };
 use piton_triggers::{Loss, LossKind};
 
@@ -41,6 +43,19 @@ pub struct KeptLoss {
 }
 
 impl KeptLoss {
+    /// Returns the paths of its files.
+    pub(super) fn files(&self) -> impl Iterator<Item = &Path> {
+        self.jobs.iter().filter(|job| job.entry.kind != KeptKind::Dir).map(|job| job.to.as_path())
+    }
+
+    /// Removes the files at whose paths something is, and returns these paths.
+    pub(super) fn leave_existing(&mut self) -> Vec<PathBuf> {
+        let existing: Vec<PathBuf> =
+            self.jobs.iter().filter(|job| job.over.is_some()).map(|job| job.to.clone()).collect();
+        existing.iter().for_each(|path| self.leave_out(path));
+        existing
+    }
+
     /// Returns true if a file of it is at or below this path.
     pub(crate) fn holds(&self, path: &Path) -> bool {
         self.jobs.iter().any(|job| job.to.starts_with(path))
@@ -78,6 +93,8 @@ pub(crate) struct KeptQuery<'a> {
     pub(crate) from: Option<&'a str>,
     /// Only what was kept at this time or later.
     pub(crate) since: Option<Moment>,
+    /// The oldest version of each file, instead of the newest.
+    pub(crate) is_oldest: bool,
 }
 
 /// Result of bringing files back, or of taking that back.
@@ -101,8 +118,12 @@ pub(crate) fn find_lost(store: &Store, query: KeptQuery<'_>) -> Vec<KeptLoss> {
     let may_hold = |path: &Path| is_meant(path) || query.paths.iter().any(|wanted| wanted.starts_with(path));
     let mut seen: HashSet<PathBuf> = HashSet::new();
     let mut losses = Vec::new();
-    for set in store.kept.sets() {
-        let is_old = query.since.is_some_and(|since| set.header.time < since);
+    let mut sets = store.kept.sets();
+    if query.is_oldest {
+        sets.reverse();
+    }
+    for set in sets {
+        let is_old = query.since.is_some_and(|since| set.header.time.secs < since.secs);
         let is_other = query.from.is_some_and(|from| set.id() != from);
         if is_old || is_other || !may_hold(&set.header.path) {
             continue;
@@ -121,6 +142,33 @@ pub(crate) fn find_lost(store: &Store, query: KeptQuery<'_>) -> Vec<KeptLoss> {
         losses.extend(loss(store, &set, jobs));
     }
     losses
+}
+
+/// Size up to which a kept file is read to find out if it has certain contents.
+const COMPARED_BYTES_MAX: u64 = 64 << 20;
+
+/// Returns the kept files for which `is_meant` returns true, and those with one of these contents unless they are large:
+/// the original path, the name of the set and the id of the contents.
+pub(crate) fn find_kept(
+    store: &Store,
+    is_meant: impl Fn(&Path) -> bool,
+    contents: &HashSet<ObjectId>,
+) -> Vec<(PathBuf, String, ObjectId)> {
+    let mut found = Vec::new();
+    for set in store.kept.sets() {
+        let entries = store.kept.entries(&set.name).unwrap_or_default();
+        for entry in entries.iter().filter(|entry| matches!(entry.kind, KeptKind::File(_))) {
+            let (path, file) = (original(&set, entry), store.kept.contents(&set.name, &entry.path));
+            let is_meant = is_meant(&path);
+            if !is_meant && entry.size > COMPARED_BYTES_MAX {
+                continue;
+            }
+            if let Some(id) = id_of_file(&file).filter(|id| is_meant || contents.contains(id)) {
+                found.push((path, set.id(), id));
+            }
+        }
+    }
+    found
 }
 
 fn original(set: &KeptSet, entry: &KeptEntry) -> PathBuf {
@@ -181,7 +229,8 @@ pub(crate) struct BackRequest<'a> {
     pub(crate) now: Moment,
 }
 
-/// Brings files back. What is at their paths is kept first, and left alone if that is not possible.
+/// Brings files back. What is at their paths is kept first, and left alone if that is not possible. The files that are to
+/// be made are on record before the first is, so that a recovery that was killed can be taken back, too.
 pub(crate) fn back(store: &Store, request: &BackRequest<'_>, progress: &Progress) -> Result<BackReport> {
     sweep_unfinished(store);
     let mut report = BackReport::default();
@@ -191,6 +240,12 @@ pub(crate) fn back(store: &Store, request: &BackRequest<'_>, progress: &Progress
     let mut dirs: Vec<PathBuf> = jobs.iter().filter_map(|job| job.to.parent().map(Path::to_owned)).collect();
     dirs.dedup();
     let _note = store.kept.note_begun(&BackNote { token: token.clone(), dirs })?;
+    let id = KeptFiles::new_back_id();
+    let new = jobs.iter().filter(|job| job.over.is_none() && matches!(job.entry.kind, KeptKind::File(_)));
+    let planned: Vec<_> = new.map(|job| BroughtBack::planned(&job.to, &job.entry, &id_of(&job.set))).collect();
+    if !planned.is_empty() {
+        store.kept.save_back(&id, &BackRecord { files: planned, ..record.clone() })?;
+    }
     let total = jobs.len();
     for (number, job) in jobs.into_iter().enumerate() {
         if progress.is_cancelled() {
@@ -198,7 +253,16 @@ pub(crate) fn back(store: &Store, request: &BackRequest<'_>, progress: &Progress
                 Error::new(ErrorKind::Stopped, "recover files").because(format!("stopped after {number} of {total}"))
             );
         }
-        match one(store, request, job, &token, number) {
+        let is_there = || stat_of(&job.to).is_some_and(|found| found.kind == Kind::Dir);
+        if job.entry.kind == KeptKind::Dir && is_there() {
+            continue;
+        }
+        let made_dirs = make_parent(job, request.within);
+        let made = made_dirs.and_then(|dirs| {
+            record.files.extend(dirs.iter().map(|dir| BroughtBack::new(dir, None, None, true)));
+            one(store, request, job, &token, number)
+        });
+        match made {
             Ok(Some(done)) => {
                 report.files.extend((!done.is_dir).then(|| job.to.clone()));
                 record.files.push(done);
@@ -207,8 +271,11 @@ pub(crate) fn back(store: &Store, request: &BackRequest<'_>, progress: &Progress
             Err(why) => report.left.push((job.to.clone(), why)),
         }
     }
-    if !record.files.is_empty() {
-        report.id = Some(store.kept.save_back(&record)?);
+    if record.files.is_empty() {
+        store.kept.forget_back(&id);
+    } else {
+        store.kept.save_back(&id, &record)?;
+        report.id = Some(id);
     }
     Ok(report)
 }
@@ -222,8 +289,9 @@ fn one(
     number: usize,
 ) -> std::result::Result<Option<BroughtBack>, String> {
     let failed = |error: std::io::Error| crate::error::plain_io(&error);
-    make_parent(job, request.within)?;
-    let done = |stat: Option<&Stat>, saved, is_dir| Some(BroughtBack::new(&job.to, stat, saved, is_dir));
+    let done = |stat: Option<&Stat>, saved, is_dir| {
+        Some(BroughtBack::new(&job.to, stat, saved, is_dir).with_source(id_of(&job.set)))
+    };
     let entry = &job.entry;
     match &entry.kind {
         KeptKind::Dir => {
@@ -237,7 +305,7 @@ fn one(
             Ok(done(stat_of(&job.to).as_ref(), None, false))
         }
         KeptKind::File(_) => {
-            let saved = job.over.as_ref().map(|over| save_first(store, request, job, over)).transpose()?;
+            let saved = job.over.as_ref().map(|over| save_first(store, request, &job.to, over)).transpose()?;
             let mtime = (!is_changed(store, job)).then_some(entry.mtime);
             let (from, attributes) =
                 (store.kept.contents(&job.set, &entry.path), BackAs { mode: entry.mode & 0o777, mtime });
@@ -248,35 +316,47 @@ fn one(
     }
 }
 
-/// Makes the directory around a file of a project. Elsewhere, checks that it exists and is the user's.
-fn make_parent(job: &BackJob, within: Option<&Path>) -> std::result::Result<(), String> {
+/// Makes the directories around a file of a project, and returns them, the outermost first. Elsewhere, checks that the
+/// directory exists and is the user's.
+fn make_parent(job: &BackJob, within: Option<&Path>) -> std::result::Result<Vec<PathBuf>, String> {
     let Some(parent) = job.to.parent() else { return Err("it has no parent directory".to_owned()) };
-    if stat_of(parent).is_some_and(|found| found.kind == Kind::Dir) {
-        let is_allowed = within.is_some_and(|dir| parent.starts_with(dir)) || is_own_dir(parent);
-        return if is_allowed { Ok(()) } else { Err("its directory belongs to another user".to_owned()) };
+    let Some(within) = within.filter(|dir| parent.starts_with(dir)) else {
+        return match stat_of(parent) {
+            Some(found) if found.kind == Kind::Dir && is_own_dir(parent) => Ok(Vec::new()),
+            Some(found) if found.kind == Kind::Dir => Err("its directory belongs to another user".to_owned()),
+            _ => Err("its directory does not exist".to_owned()),
+        };
+    };
+    // Nothing is written through a link.
+    let inner: Vec<&Path> = parent.ancestors().take_while(|dir| *dir != within).collect();
+    let mut missing = Vec::new();
+    for dir in inner.into_iter().rev() {
+        match stat_of(dir) {
+            Some(found) if found.kind == Kind::Dir => {}
+            Some(_) => return Err(format!("{} is in the way", dir.display())),
+            None => missing.push(dir.to_owned()),
+        }
     }
-    match within.filter(|dir| parent.starts_with(dir)) {
-        Some(_) => make_dir(parent).map(drop).map_err(|error| error.to_string()),
-        None => Err("its directory does not exist".to_owned()),
-    }
+    make_dir(parent).map_err(|error| error.to_string())?;
+    Ok(missing)
 }
 
 /// Keeps the file that is at the path now. Returns the name of the set.
 fn save_first(
     store: &Store,
     request: &BackRequest<'_>,
-    job: &BackJob,
+    path: &Path,
     over: &Stat,
 ) -> std::result::Result<String, String> {
     if !matches!(over.kind, Kind::File | Kind::Link) {
         return Err("something else is there".to_owned());
     }
-    let loss = Loss::file(job.to.clone(), LossKind::Unlinked);
+    let loss = Loss::file(path.to_owned(), LossKind::Unlinked);
     let wanted = KeepRequest { is_held_too: true, ..KeepRequest::new(vec![loss], Vec::new(), "a recovery") };
     let kept = keep_files(store, &wanted, request.settings, request.home, request.now, &Progress::default());
     let set = kept.kept.into_iter().next().map(|(_, id)| id).or_else(|| {
         // It was kept before, and is unchanged.
-        store.kept.sets_of(&job.to).first().filter(|_| kept.gaps.is_empty()).map(KeptSet::id)
+        store.kept.sets_of(path).first().filter(|_| kept.gaps.is_empty()).map(KeptSet::id)
     });
     set.ok_or_else(|| match kept.gaps.first() {
         Some(gap) => format!("what is there now could not be saved first: {gap}"),
@@ -289,7 +369,7 @@ fn save_first(
 pub(crate) fn reverse(store: &Store, record: &BackRecord, request: &BackRequest<'_>) -> Result<BackReport> {
     sweep_unfinished(store);
     let mut report = BackReport::default();
-    for file in record.files.iter().rev() {
+    for file in record.files.iter().rev().filter(|file| !file.is_gone) {
         if file.is_dir {
             take_away_dir(&file.path);
             continue;
@@ -299,10 +379,7 @@ pub(crate) fn reverse(store: &Store, record: &BackRecord, request: &BackRequest<
             (Some(id), None) => Err(format!("the version before it, {id}, has expired")),
             (Some(_), Some(set)) if is_unchanged(file) => put_back(store, &set, file, request),
             (None, _) if stat_of(&file.path).is_none() => Ok(()),
-            (None, _) if is_unchanged(file) => {
-                let seen = stat_of(&file.path).expect("looked at above");
-                take_away(&file.path, &seen).map_err(|error| crate::error::plain_io(&error)).map(drop)
-            }
+            (None, _) if is_unchanged(file) => remove_again(store, file, request),
             _ => Err("it was changed since".to_owned()),
         };
         match done {
@@ -313,7 +390,57 @@ pub(crate) fn reverse(store: &Store, record: &BackRecord, request: &BackRequest<
     Ok(report)
 }
 
-fn is_unchanged(file: &BroughtBack) -> bool {
+/// Removes a file that a recovery made.
+fn remove_again(store: &Store, file: &BroughtBack, request: &BackRequest<'_>) -> std::result::Result<(), String> {
+    secure(store, file, request)?;
+    take_again(file)
+}
+
+/// Makes sure that a file that a recovery made is kept, and returns the name of the set. What it came from may have
+/// expired or changed, and the file may be the only copy.
+pub(super) fn secure(
+    store: &Store,
+    file: &BroughtBack,
+    request: &BackRequest<'_>,
+) -> std::result::Result<String, String> {
+    let Some(seen) = stat_of(&file.path).filter(|now| file.is(now)) else {
+        return Err("it was changed since".to_owned());
+    };
+    let source = file.from.as_ref().and_then(|id| store.kept.find(id));
+    match source.filter(|set| has_unchanged(store, set, &file.path)) {
+        Some(set) => Ok(set.id()),
+        None => save_first(store, request, &file.path, &seen),
+    }
+}
+
+/// Returns true if a set has the file of this path, as it was when it was kept.
+fn has_unchanged(store: &Store, set: &KeptSet, path: &Path) -> bool {
+    let entries = store.kept.entries(&set.name).unwrap_or_default();
+    let entry = entries.into_iter().find(|entry| original(set, entry) == path);
+    entry.is_some_and(|entry| match &entry.kind {
+        KeptKind::File(_) => {
+            let found = stat_of(&store.kept.contents(&set.name, &entry.path));
+            found.is_some_and(|now| {
+                now.size == entry.size && (entry.kind != KeptKind::File(HeldBy::Link) || now.mtime == entry.mtime)
+            })
+        }
+        KeptKind::Link(_) => true,
+        KeptKind::Dir => false,
+    })
+}
+
+/// Removes a file that a recovery made, if it is unchanged.
+pub(super) fn take_again(file: &BroughtBack) -> std::result::Result<(), String> {
+    let changed = || Err("it was changed since".to_owned());
+    let Some(seen) = stat_of(&file.path).filter(|now| file.is(now)) else { return changed() };
+    match take_away(&file.path, &seen) {
+        Ok(true) => Ok(()),
+        Ok(false) => changed(),
+        Err(error) => Err(crate::error::plain_io(&error)),
+    }
+}
+
+pub(super) fn is_unchanged(file: &BroughtBack) -> bool {
     stat_of(&file.path).is_some_and(|now| file.is(&now))
 }
 

@@ -16,7 +16,7 @@ use crate::store::{HeldBy, KeptDraft, KeptEntry, KeptHeader, KeptKind, KeptSet, 
 use crate::sys::{self, Kind, Stat};
 use crate::time::Moment;
 use crate::worktree::{
-    Expanded, SaveLimits, SaveResult, Saved, SavedEntry, Wanted, expand, is_regenerated_dir, name_matcher, replaced,
+    Expanded, SaveLimits, SaveResult, Saved, SavedEntry, Wanted, expand, is_regenerated, name_matcher, replaced,
     resolved, save, stat_of,
 };
 use piton_triggers::{Loss, LossExtent, LossKind};
@@ -25,13 +25,18 @@ mod back;
 mod gap;
 mod held;
 mod release;
+mod with_restore;
 
 pub use back::{BackReport, KeptLoss};
-pub(crate) use back::{BackRequest, KeptQuery, as_kept, back, find_lost, reverse};
+pub(crate) use back::{BackRequest, KeptQuery, as_kept, back, find_kept, find_lost, reverse};
 pub use gap::{Gap, GapReason};
 use held::HeldFiles;
 pub use release::{KeptStatus, ReleaseReport, kept_status, release_kept};
 pub(crate) use release::{expire, is_low, sweep_kept};
+pub(crate) use with_restore::KeptPlan;
+
+/// Decides if a path is among those that are meant.
+pub(crate) type KeptPathFilter<'a> = &'a dyn Fn(&Path) -> bool;
 
 /// Number of files that are kept before one command.
 const FILES_MAX: usize = 100_000;
@@ -74,10 +79,21 @@ impl KeepRequest {
 pub struct KeepReport {
     /// Paths that were kept, each with the name of its set.
     pub kept: Vec<(PathBuf, String)>,
+    /// Paths that are unchanged since they were kept.
+    pub unchanged: Vec<PathBuf>,
     /// What could not be kept.
     pub gaps: Vec<Gap>,
     /// Number of sets that were released because the disk is nearly full.
     pub released: u64,
+}
+
+impl KeepReport {
+    /// Returns true if the path, or a directory around it, was kept or is named as not kept.
+    pub(crate) fn names(&self, path: &Path) -> bool {
+        let gaps = self.gaps.iter().filter_map(|gap| gap.path.as_ref());
+        let all = self.kept.iter().map(|(kept, _)| kept).chain(&self.unchanged).chain(gaps);
+        all.into_iter().any(|named| path.starts_with(named))
+    }
 }
 
 /// Files at or below one path.
@@ -183,8 +199,8 @@ impl Keeping<'_> {
         }
         let root = Project::protecting_beside(&target.path, Some(self.store), &self.home);
         let held = self.held_in(root.as_deref());
-        let below_root = root.as_ref().and_then(|root| target.path.strip_prefix(root).ok().map(Path::to_owned));
-        let is_made_again = below_root.as_deref().is_some_and(|path| path.iter().any(is_regenerated_dir));
+        let dir = if is_dir { Some(target.path.as_path()) } else { target.path.parent() };
+        let is_made_again = dir.is_some_and(|dir| holds_regenerated(dir, root.as_deref()));
         if !self.request.is_held_too && (is_made_again || !is_dir && held.holds(&target.path)) {
             return;
         }
@@ -195,9 +211,9 @@ impl Keeping<'_> {
             return self.report.gaps.push(Gap::of(&target.path, GapReason::DiskLow));
         }
         if !is_dir && self.is_kept(target, &stat) {
-            return;
+            return self.report.unchanged.push(target.path.clone());
         }
-        if let Err(error) = self.make(target, &held, root.is_some()) {
+        if let Err(error) = self.make(target, &held, root.as_deref()) {
             self.report.gaps.push(Gap::of(&target.path, GapReason::Failed(error.to_string())));
         }
         self.held.insert(root.unwrap_or_default(), held);
@@ -220,7 +236,7 @@ impl Keeping<'_> {
         matches!(&entries[..], [entry] if is_same(entry))
     }
 
-    fn make(&mut self, target: &LossTarget, held: &HeldFiles, is_in_project: bool) -> Result<()> {
+    fn make(&mut self, target: &LossTarget, held: &HeldFiles, root: Option<&Path>) -> Result<()> {
         let kept = &self.store.kept;
         let draft = kept.begin()?;
         let limits = SaveLimits {
@@ -236,8 +252,7 @@ impl Keeping<'_> {
             let name = relpath::split(path).1;
             if stat.kind == Kind::Dir {
                 has_base |= full == base;
-                let is_left = full == base
-                    || is_in_project && (is_regenerated_dir(sys::name_from_bytes(name)) || held.is_repository(&full));
+                let is_left = full == base || holds_regenerated(&full, root) || held.is_repository(&full);
                 return if is_left { Wanted::No } else { Wanted::Yes };
             }
             let is_lost = is_match
@@ -299,6 +314,11 @@ impl Keeping<'_> {
         self.copied_bytes = Some(copied.saturating_sub(freed));
         room + freed
     }
+}
+
+/// Returns true if a directory of the project in `root` holds only what programs make again.
+fn holds_regenerated(dir: &Path, root: Option<&Path>) -> bool {
+    root.and_then(|root| dir.strip_prefix(root).ok()).is_some_and(|below| is_regenerated(sys::path_bytes(below), true))
 }
 
 fn own_name(path: &Path) -> &[u8] {

@@ -60,6 +60,7 @@ pub(crate) fn expire(store: &Store, settings: &Settings, now: Moment) -> u64 {
             released += u64::from(store.kept.release(name).is_ok() && is_low);
         }
     }
+    store.kept.release_damaged(if is_low { i64::MAX } else { now.secs.saturating_sub(keep_secs) });
     released
 }
 
@@ -79,6 +80,9 @@ pub fn release_kept(store: &Store, is_dry: bool) -> Result<ReleaseReport> {
         }
         report.released += 1;
         report.bytes_freed += bytes;
+    }
+    if !is_dry {
+        store.kept.release_damaged(i64::MAX);
     }
     Ok(report)
 }

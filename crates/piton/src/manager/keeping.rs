@@ -1,8 +1,9 @@
 //! Keeps what a command is about to destroy, and records what could not be kept.
 
-use super::{Manager, within_deadline};
+use super::{Manager, OUTSIDE_EVENTS, within_deadline};
+use crate::ensured::Ensured;
 use crate::journal::{Event, Level};
-use crate::kept::{KeepReport, KeepRequest, expire, keep_files};
+use crate::kept::{KeepReport, KeepRequest, as_kept, expire, keep_files};
 use crate::store::{Origin, Store};
 use crate::time::Moment;
 
@@ -27,6 +28,18 @@ impl Manager {
         self.note_unsaved(&request.reason, &report, now);
         self.note_released(report.released, now);
         report
+    }
+
+    /// Records the files in no project that the agent changes without a checkpoint, those apart that were kept or are named
+    /// as not kept. Each is recorded once.
+    pub fn note_outside(&self, ensured: &[Ensured], kept: &KeepReport, now: Moment) {
+        for file in ensured.iter().filter(|one| one.is_outside()).map(|one| &one.dir) {
+            let what = format!("{} is in no project: an agent changes it without a checkpoint", file.display());
+            let is_known = || self.journal.recent(OUTSIDE_EVENTS).iter().any(|event| event.what == what);
+            if !kept.names(&as_kept(file)) && !is_known() {
+                self.note_warning(what, now);
+            }
+        }
     }
 
     /// Releases kept files that have expired, or that a nearly full disk needs. Costs next to nothing if there are none.

@@ -41,6 +41,7 @@ pub(super) fn in_project(
         within: Some(&dir),
         from: options.from,
         since: since.filter(|_| options.paths.is_empty() && !options.is_all),
+        is_oldest: false,
     };
     // Another name after `--from` is that of a checkpoint.
     let is_other = options.from.is_some() && !is_named(options.from);
@@ -111,15 +112,24 @@ pub(super) fn item(loss: &KeptLoss, dir: Option<&Path>) -> LostItem {
     }
 }
 
-/// Lists kept files that are not in the directory `except`, or brings those at or below `paths` back. Of the options, `from`
-/// and `is_dry` apply.
+/// Returns kept files outside of the directory `dir` that were lost since a time, missing ones first, and the number of
+/// those that are missing since earlier.
+pub(super) fn outside(store: &Store, dir: &Path, since: Option<Moment>) -> (Vec<LostItem>, usize) {
+    let mut losses = find_lost(store, KeptQuery::default());
+    losses.retain(|loss| !loss.path.starts_with(dir));
+    let (mut losses, earlier): (Vec<_>, Vec<_>) =
+        losses.into_iter().partition(|loss| since.is_none_or(|since| loss.time.secs >= since.secs));
+    losses.sort_by_key(|loss| loss.is_replaced);
+    let earlier = earlier.iter().filter(|loss| !loss.is_replaced).count();
+    (losses.iter().map(|loss| item(loss, None)).collect(), earlier)
+}
+
+/// Brings kept files at or below `paths`, which are in no project, back. Of the options, `from` and `is_dry` apply.
 ///
 /// Fails with `NotFound` if nothing was kept of a path.
-#[expect(clippy::too_many_arguments, reason = "like `recover`, with the paths and the home directory")]
 pub fn recover_outside(
     store: &Store,
     paths: &[PathBuf],
-    except: Option<&Path>,
     options: RecoverOptions<'_>,
     settings: &Settings,
     home: Option<&Path>,
@@ -128,8 +138,7 @@ pub fn recover_outside(
 ) -> Result<RecoverReport> {
     let paths: Vec<PathBuf> = paths.iter().map(|path| as_kept(path)).collect();
     let query = KeptQuery { paths: &paths, from: options.from, ..KeptQuery::default() };
-    let mut losses = find_lost(store, query);
-    losses.retain(|loss| except.is_none_or(|dir| !loss.path.starts_with(dir)));
+    let losses = find_lost(store, query);
     if let Some(path) = paths.iter().find(|path| !losses.iter().any(|loss| loss.holds(path)) && !is_kept(store, path)) {
         return Err(Error::new(ErrorKind::NotFound, format!("recover {}", path.display()))
             .because("nothing was kept of it")
@@ -140,7 +149,7 @@ pub fn recover_outside(
     if losses.is_empty() {
         return Ok(report(RecoverOutcome::NothingLost, None));
     }
-    if paths.is_empty() || options.is_dry {
+    if options.is_dry {
         return Ok(report(RecoverOutcome::Listed, None));
     }
     let found = KeptInProject { losses, dir: PathBuf::new() };

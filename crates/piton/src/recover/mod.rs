@@ -211,7 +211,7 @@ pub struct RecoverReport {
     pub outcome: RecoverOutcome,
     /// Things that were lost, or that are recovered; the last lost first.
     pub items: Vec<LostItem>,
-    /// Number of items that were lost earlier and are not listed.
+    /// Number of files that were lost earlier and are not listed.
     pub older: usize,
     /// Report of the restore that brought the files back. `None` if no file was touched.
     pub restore: Option<RestoreReport>,
@@ -268,11 +268,14 @@ pub fn recover(
     found.retain(|version| !kept.is_newer(&version.path, version.checkpoint.time));
     found.iter().for_each(|version| kept.leave_out(&version.path));
     let (found, older): (Vec<_>, Vec<_>) = found.into_iter().partition(|version| version.state >= since);
-    let older = older.len();
+    let mut older = older.len();
     let mut items = found.iter().map(|version| versions.item(version)).collect::<Result<Vec<_>>>()?;
     items.extend(kept.losses.iter().map(|loss| kept::item(loss, Some(project.dir()))));
     if options.paths.is_empty() {
         let first = timeline.states.get(since).filter(|_| !options.is_all).map(|state| state.time);
+        let (outside, earlier) = kept::outside(store, project.dir(), first);
+        items.extend(outside);
+        older += earlier;
         items.extend(git::lost(store, project, &history, first, progress)?);
     }
     let is_empty = items.is_empty();

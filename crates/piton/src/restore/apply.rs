@@ -7,6 +7,7 @@ use std::io::{self, Write as _};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use super::kept::KeptDone;
 use super::left::{Left, WhyLeft};
 use super::plan::{Remove, RestorePlan, Write};
 use crate::error::{Error, Result, plain_io};
@@ -357,6 +358,15 @@ fn failed(path: &[u8], error: &io::Error) -> Left {
 }
 
 impl Done {
+    /// Adds the result for kept files.
+    pub(super) fn add(&mut self, kept: &KeptDone) {
+        self.written.extend(kept.written.iter().cloned());
+        self.written.sort();
+        self.removed.extend(kept.removed.iter().cloned());
+        self.left.extend(kept.left.iter().cloned());
+        self.left.sort_by(|a, b| a.path.cmp(&b.path));
+    }
+
     /// Returns true if the change was made; otherwise records the reason why not.
     fn note(&mut self, path: &[u8], change: io::Result<ChangeResult>, why_left: WhyLeft) -> bool {
         match change {

@@ -16,6 +16,8 @@ crate::path_keys! {
     AtMadeDirs = "made_dirs", "made_dirs_bytes", "directories that were made";
     AtRemovedDirs = "removed_dirs", "removed_dirs_bytes", "directories that were removed";
     AtIgnoredWritten = "ignored_written", "ignored_written_bytes", "of the written files, those out of scope";
+    AtKeptWritten = "kept_written", "kept_written_bytes", "of the written files, those that were kept before a command destroyed them";
+    AtKeptWrite = "kept", "kept_bytes", "of the files that will be written, those that were kept before a command destroyed them";
     AtIgnoredDiffering = "ignored_differing", "ignored_differing_bytes", "files out of scope that differ and were left as they are";
     pub(crate) AtWrittenPaths = "written_paths", "written_paths_bytes", "files that were written";
     pub(crate) AtRemovedPaths = "removed_paths", "removed_paths_bytes", "files that were removed";
@@ -58,6 +60,8 @@ struct RestoreReportJson<'a> {
     #[serde(flatten)]
     ignored_written: JsonPaths<'a, AtIgnoredWritten>,
     #[serde(flatten)]
+    kept_written: JsonPaths<'a, AtKeptWritten>,
+    #[serde(flatten)]
     ignored_differing: JsonPaths<'a, AtIgnoredDiffering>,
 }
 
@@ -80,6 +84,7 @@ impl<'a> From<&'a RestoreReport> for RestoreReportJson<'a> {
             written_paths: JsonPaths::new(&report.written),
             removed_paths: JsonPaths::new(&report.removed),
             ignored_written: JsonPaths::new(&report.ignored_written),
+            kept_written: JsonPaths::new(&report.kept_written),
             ignored_differing: JsonPaths::new(&report.ignored_differing),
         }
     }
@@ -103,6 +108,8 @@ struct RestorePlanJson<'a> {
     removed: usize,
     #[serde(flatten)]
     write: JsonPaths<'a, AtWrite>,
+    #[serde(flatten)]
+    kept: JsonPaths<'a, AtKeptWrite>,
     #[serde(flatten)]
     remove: JsonPaths<'a, AtRemove>,
     /// files and directories whose permission bits will change
@@ -139,6 +146,7 @@ impl<'a> From<&'a Restore<'_>> for RestorePlanJson<'a> {
             written: plan.written().count(),
             removed: plan.removed().count(),
             write: JsonPaths::new(plan.written().map(|(path, _)| path)),
+            kept: JsonPaths::new(plan.kept()),
             remove: JsonPaths::new(plan.removed()),
             mode: plan.modes_changed().map(mode).collect(),
             make_dirs: JsonPaths::new(made),

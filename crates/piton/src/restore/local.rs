@@ -11,6 +11,7 @@ use super::plan::{Remove, RestorePlan, Write};
 use super::planner::{Planner, ancestors};
 use crate::error::Result;
 use crate::id::{ObjectId, ObjectKind};
+use crate::kept::KeptPlan;
 use crate::relpath;
 use crate::skipped::SkipReason;
 use crate::store::{Checkpoint, EntryMode, FileModes, Intent, LocalState};
@@ -61,6 +62,8 @@ pub(super) struct LocalPlanned {
     pub(super) written: Vec<Vec<u8>>,
     /// Existing files that differ from the checkpoint and are left as they are.
     pub(super) differing: Vec<Vec<u8>>,
+    /// Kept files.
+    pub(super) kept: KeptPlan,
 }
 
 /// Input of the plan for local files.

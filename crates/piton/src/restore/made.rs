@@ -13,6 +13,10 @@ pub(super) struct MadeFiles {
     pub(super) as_made: BTreeSet<Vec<u8>>,
     /// Files that changed since. No checkpoint may hold them.
     pub(super) changed: Vec<Vec<u8>>,
+    /// Kept files that it brought back and that this restore removes.
+    pub(super) kept: BTreeSet<Vec<u8>>,
+    /// Kept files that this restore brings back.
+    pub(super) kept_back: BTreeSet<Vec<u8>>,
 }
 
 impl MadeFiles {

@@ -29,6 +29,7 @@ use crate::worktree::dir_identity;
 
 mod apply;
 mod json;
+mod kept;
 mod left;
 mod local;
 mod made;
@@ -38,10 +39,12 @@ mod others;
 mod outside;
 mod plan;
 mod planner;
+mod report;
 mod resolve;
 mod rules;
 
 pub(crate) use json::{AtRemovedPaths, AtWrittenPaths};
+use kept::{KeptDone, KeptPlanning, KeptRestore};
 pub use left::{Left, WhyLeft};
 pub use local::IgnoredFiles;
 use local::{LocalPlanned, LocalPlanning, ignored_by};
@@ -50,8 +53,10 @@ pub use others::OtherWork;
 use others::Others;
 pub use plan::RestorePlan;
 pub(crate) use planner::Planner;
+pub use report::{RestoreOutcome, RestoreReport, RulesChanged};
 
 use made::MadeFiles;
+use report::report;
 use resolve::{Resolved, resolve};
 use rules::{Planned, Planning};
 
@@ -130,74 +135,6 @@ pub struct Restore<'a> {
     _held: StoreLock,
 }
 
-/// Outcome of a restore.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum RestoreOutcome {
-    /// The files are as in the checkpoint.
-    Restored,
-    /// Some files differ: see [`RestoreReport::left`].
-    Partly,
-    /// The files already were as in the checkpoint.
-    NothingToDo,
-}
-
-/// Effect of restored ignore rules on the scope.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct RulesChanged {
-    /// `.gitignore` files that change.
-    pub files: Vec<Vec<u8>>,
-    /// Files and directories that were ignored and are in scope by the restored rules. They were saved and restored
-    /// with the rest, unless `is_cut_short`.
-    pub rescoped: Vec<Vec<u8>>,
-    /// True if they were too many or too large to be saved first. Running the same restore again handles them.
-    pub is_cut_short: bool,
-}
-
-/// Report of a restore.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct RestoreReport {
-    /// Outcome of the restore.
-    pub outcome: RestoreOutcome,
-    /// Checkpoint that was restored.
-    pub target: Checkpoint,
-    /// Paths that were restored. Empty for all.
-    pub paths: Vec<Vec<u8>>,
-    /// Checkpoint of the state before.
-    pub safety: Option<CheckpointId>,
-    /// True if undo goes back to `safety`. It does not after an abort: undo goes to the target of the abort.
-    pub can_undo: bool,
-    /// Files that were written.
-    pub written: Vec<Vec<u8>>,
-    /// Of those, files out of scope.
-    pub ignored_written: Vec<Vec<u8>>,
-    /// Files out of scope that differ from the checkpoint and were left as they are.
-    pub ignored_differing: Vec<Vec<u8>>,
-    /// Error, if the files out of scope could not be saved first.
-    pub ignored_unsaved: Option<String>,
-    /// Files that were removed.
-    pub removed: Vec<Vec<u8>>,
-    /// Number of files and directories whose permission bits were changed.
-    pub modes_changed: usize,
-    /// Directories that were created.
-    pub made_dirs: Vec<Vec<u8>>,
-    /// Directories that were removed.
-    pub removed_dirs: Vec<Vec<u8>>,
-    /// Effect of restored ignore rules.
-    pub rules: RulesChanged,
-    /// Files that were moved aside, with their new names.
-    pub moved_aside: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Files that differ from the checkpoint and were left as they are.
-    pub left: Vec<Left>,
-    /// Result for the session's record. The record is restored with the files if all of them were restored and the
-    /// checkpoint has a session.
-    pub record: Option<RecordRewind>,
-}
-
 /// Maximum number of attempts to take the safety checkpoint, should garbage collection by other programs remove objects
 /// that it relies on.
 const SAVES_MAX: u32 = 4;
@@ -222,8 +159,9 @@ impl<'a> Restore<'a> {
         let new_objects = store.objects.new_objects(&objects, options.is_dry);
         let (root, is_missing) = open_root(project, &record)?;
         let ground = SurveyInput::new(store, &objects, project, &record, newest.as_ref(), settings, progress);
-        let (stamp, made) = (options.move_uncovered_files.then(|| now.stamp()), MadeFiles::after(&target, &root));
+        let stamp = options.move_uncovered_files.then(|| now.stamp());
         let ignored = ignored_by(to, options.ignored, &target, intent.as_ref());
+        let (kept, made) = KeptPlanning::new(store, project, &target, &paths, ignored, &root);
         let planning = Planning {
             ground: &ground,
             new_objects: &new_objects,
@@ -236,18 +174,10 @@ impl<'a> Restore<'a> {
             // The other verbs use the paths of an earlier restore, which has checked them.
             checks_paths: verb == Some(RestoreVerb::Restore),
             local: Some(LocalPlanning::new(&ground, &target, ignored, options.is_dry, now)),
+            kept: Some(kept).into(),
         };
         let Planned { plan, survey, rules, local } = planning.run()?;
-        // An interrupted restore has been agreed to.
-        let others = if verb.is_none() {
-            Vec::new()
-        } else {
-            let activity = Activity::read(&store.turns, &record, settings.session_idle_minutes, now);
-            let planner = Planner::to_look_at(&survey, newest.as_ref().unwrap_or(&target), &objects, &root, &paths);
-            Others::new(&target, &history.checkpoints, options.session, &activity, now)
-                .find(&planner, &rules.rescoped)?
-        };
-        Ok(Self {
+        let mut restore = Self {
             store,
             project,
             now,
@@ -258,7 +188,7 @@ impl<'a> Restore<'a> {
             rules,
             intent,
             paths,
-            others,
+            others: Vec::new(),
             across_sessions: options.across_sessions,
             move_uncovered_files: options.move_uncovered_files,
             safety,
@@ -273,7 +203,21 @@ impl<'a> Restore<'a> {
             is_missing,
             locked,
             _held: held,
-        })
+        };
+        restore.others = restore.find_others(&history.checkpoints, options.session)?;
+        Ok(restore)
+    }
+
+    /// Returns the sessions whose later work this restore would take back. An interrupted restore has been agreed to.
+    fn find_others(&self, history: &[Checkpoint], session: Option<&str>) -> Result<Vec<OtherWork>> {
+        if self.verb.is_none() {
+            return Ok(Vec::new());
+        }
+        let activity = Activity::read(&self.store.turns, &self.record, self.settings.session_idle_minutes, self.now);
+        let newest = self.newest.as_ref().unwrap_or(&self.target);
+        let planner = Planner::to_look_at(&self.survey, newest, &self.objects, &self.root, &self.paths);
+        let found = Others::new(&self.target, history, session, &activity, self.now);
+        found.find(&planner, &self.rules.rescoped)
     }
 
     /// Returns the plan.
@@ -342,6 +286,7 @@ impl<'a> Restore<'a> {
             made: &MadeFiles::after(&self.target, &self.root),
             checks_paths: self.verb == Some(RestoreVerb::Restore),
             local: None,
+            kept: None.into(),
         };
         Ok(planning.run()?.survey)
     }
@@ -438,6 +383,24 @@ impl<'a> Restore<'a> {
         });
     }
 
+    /// Records the intent, and creates a missing directory again. From here on, a restore that ends early is continued or
+    /// aborted.
+    fn begin(&mut self, locked: &ProjectLock, safety: CheckpointId, token: &str) -> Result<Intent> {
+        let (mut tokens, mut rest) = self.intent.take().map(|intent| (intent.tokens, intent.rest)).unwrap_or_default();
+        tokens.push(token.to_owned());
+        rest.insert(IgnoredFiles::KEY.to_owned(), self.local.ignored.word().into());
+        let paths = std::mem::take(&mut self.paths);
+        let intent = Intent { target: self.target.id, safety, paths, tokens, rest };
+        self.store.intents.note(locked, self.project.id(), &intent)?;
+        if self.is_missing {
+            self.root = self.project.make_dir_again().inspect_err(|_| {
+                // Nothing was touched, so there is nothing to continue or abort.
+                let _ = self.store.intents.clear(locked, self.project.id());
+            })?;
+        }
+        Ok(intent)
+    }
+
     /// Carries out the plan. Fails if that would undo another session's work without agreement.
     pub fn apply(self) -> Result<RestoreReport> {
         self.apply_watched(&Progress::default())
@@ -468,21 +431,18 @@ impl<'a> Restore<'a> {
         // To continue or abort keeps the safety checkpoint of the first attempt: undo goes back to that one.
         let safety = self.intent.as_ref().map_or(saved, |intent| intent.safety);
         let before = if self.is_abort { Some(saved).filter(|saved| *saved != safety) } else { Some(safety) };
+        // What an abort removes comes back by a restore of the state before the abort.
+        let kept_with = if self.is_abort { saved } else { safety };
         let token = crate::id::random_token();
-        let (mut tokens, rest) = self.intent.take().map(|intent| (intent.tokens, intent.rest)).unwrap_or_default();
-        tokens.push(token.clone());
-        let mut rest = rest;
-        rest.insert(IgnoredFiles::KEY.to_owned(), self.local.ignored.word().into());
-        let intent = Intent { target: self.target.id, safety, paths: self.paths, tokens, rest };
-        self.store.intents.note(&locked, self.project.id(), &intent)?;
-        if self.is_missing {
-            self.root = self.project.make_dir_again().inspect_err(|_| {
-                // Nothing was touched, so there is nothing to continue or abort.
-                let _ = self.store.intents.clear(&locked, self.project.id());
-            })?;
-        }
-        let LocalPlanned { written: local_written, differing, failed, .. } = self.local;
+        let intent = self.begin(&locked, safety, &token)?;
+        let LocalPlanned { written: local_written, differing, failed, kept, .. } = self.local;
+        let Self { store, project, now, .. } = self;
+        let with_kept = KeptRestore { store, project, settings: &self.settings, safety: kept_with, now };
+        let mut kept_done = KeptDone::default();
+        with_kept.take_away(&kept, &mut kept_done);
         let mut done = apply::apply(self.plan, &contents, &self.objects, &self.root, &token, progress);
+        with_kept.bring_back(&kept, &mut kept_done);
+        done.add(&kept_done);
         // Done before the intent is removed: a restore that is interrupted here does it when it is continued.
         let is_whole = done.left.is_empty() && intent.paths.is_empty();
         let record = if is_whole { rewind(self.store, &self.target, saved_record.as_deref()) } else { None };
@@ -497,6 +457,7 @@ impl<'a> Restore<'a> {
         let is_written = |path: &Vec<u8>| done.written.binary_search(path).is_ok();
         Ok(RestoreReport {
             ignored_written: local_written.into_iter().filter(is_written).collect(),
+            kept_written: kept_done.written,
             ignored_differing: differing,
             ignored_unsaved: failed,
             written: done.written,
@@ -539,28 +500,6 @@ fn open_root(project: &Project, record: &ProjectRecord) -> Result<(Dir, bool)> {
     }
     project.check_disk(record.parent_device())?;
     Ok((Dir::missing().map_err(|error| Error::io("open", project.dir(), error))?, true))
-}
-
-fn report(outcome: RestoreOutcome, target: Checkpoint, safety: Option<CheckpointId>, left: Vec<Left>) -> RestoreReport {
-    RestoreReport {
-        outcome,
-        target,
-        paths: Vec::new(),
-        safety,
-        can_undo: safety.is_some(),
-        written: Vec::new(),
-        ignored_written: Vec::new(),
-        ignored_differing: Vec::new(),
-        ignored_unsaved: None,
-        removed: Vec::new(),
-        modes_changed: 0,
-        made_dirs: Vec::new(),
-        removed_dirs: Vec::new(),
-        rules: RulesChanged::default(),
-        moved_aside: Vec::new(),
-        left,
-        record: None,
-    }
 }
 
 /// Restores the session's record, too. A failure is reported, and does not make the restore of the files a failure.

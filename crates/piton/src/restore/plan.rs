@@ -30,6 +30,10 @@ pub struct RestorePlan {
     /// Contents that will be overwritten or removed, and the trees that lead to them in the safety checkpoint.
     pub(crate) saved: HashSet<(ObjectKind, ObjectId)>,
     pub(crate) left: Vec<Left>,
+    /// Missing kept files that come back.
+    pub(crate) kept: Vec<Vec<u8>>,
+    /// Kept files that came back by the undone restore, and are removed again.
+    pub(crate) kept_removes: Vec<Vec<u8>>,
 }
 
 #[derive(Debug)]
@@ -67,7 +71,8 @@ impl RestorePlan {
     /// Returns the number of changes.
     pub fn changes(&self) -> usize {
         let files = self.writes.len() + self.removes.len() + self.modes.len() + self.asides.len() + self.backs.len();
-        files + self.make_dirs.len() + self.drop_dirs.len() + self.leftovers.len()
+        let kept = self.kept.len() + self.kept_removes.len();
+        files + self.make_dirs.len() + self.drop_dirs.len() + self.leftovers.len() + kept
     }
 
     /// Returns true if this path is renamed back or stays moved aside, or is in a directory that is.
@@ -107,12 +112,18 @@ impl RestorePlan {
 
     /// Returns the files that will be written, each with true if it is new.
     pub fn written(&self) -> impl Iterator<Item = (&[u8], bool)> {
-        self.writes.iter().map(|write| (write.path.as_slice(), write.over.is_none()))
+        let kept = self.kept.iter().map(|path| (path.as_slice(), true));
+        self.writes.iter().map(|write| (write.path.as_slice(), write.over.is_none())).chain(kept)
     }
 
     /// Returns the files that will be removed.
     pub fn removed(&self) -> impl Iterator<Item = &[u8]> {
-        self.removes.iter().map(|remove| remove.path.as_slice())
+        self.removes.iter().map(|remove| &remove.path).chain(&self.kept_removes).map(Vec::as_slice)
+    }
+
+    /// Returns the files that come back as they were kept before a command destroyed them.
+    pub fn kept(&self) -> &[Vec<u8>] {
+        &self.kept
     }
 
     /// Returns the files and directories whose permission bits will change, with the new bits.
@@ -156,8 +167,10 @@ mod tests {
             asides: vec![(path(), path()); 13],
             backs: vec![(path(), path()); 17],
             leftovers: vec![(path(), None); 19],
+            kept: vec![path(); 23],
+            kept_removes: vec![path(); 29],
             ..RestorePlan::default()
         };
-        assert_eq!(plan.changes(), 2 + 3 + 5 + 7 + 11 + 13 + 17 + 19);
+        assert_eq!(plan.changes(), 2 + 3 + 5 + 7 + 11 + 13 + 17 + 19 + 23 + 29);
     }
 }

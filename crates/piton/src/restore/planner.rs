@@ -107,8 +107,10 @@ impl<'a> Planner<'a> {
 
     /// Makes the plan without undoing the renames of the paths in `stuck`.
     fn plan_without(&self, stuck: &BTreeSet<Vec<u8>>) -> Result<RestorePlan> {
-        // Temporary files of an earlier restore are removed first.
-        let staying = self.survey.skipped.iter().filter(|skipped| skipped.why != SkipReason::Temporary);
+        // Temporary files of an earlier restore are removed first, and so are kept files that go again.
+        let goes = |path: &Vec<u8>| self.made.is_some_and(|made| made.kept.contains(path));
+        let staying = self.survey.skipped.iter();
+        let staying = staying.filter(|skipped| skipped.why != SkipReason::Temporary && !goes(&skipped.path));
         let mut draft = Draft {
             plan: RestorePlan::default(),
             open: Vec::new(),

@@ -102,7 +102,8 @@ impl Planner<'_> {
         let is_known_dir =
             |dir: &[u8]| target.empty_dirs.iter().any(|empty| relpath::is_within(empty, dir)) || dir.is_empty();
         let is_local = self.local.map(|tree| self.objects.entry_at(tree, path)).transpose()?.flatten().is_some();
-        if self.objects.entry_at(self.target.tree, path)?.is_some() || is_known_dir(path) || is_local {
+        let is_kept = self.made.is_some_and(|made| made.kept_back.iter().any(|file| relpath::is_within(file, path)));
+        if self.objects.entry_at(self.target.tree, path)?.is_some() || is_known_dir(path) || is_local || is_kept {
             return Ok(PathState::Held);
         }
         let (parent, name) = relpath::split(path);

@@ -3,6 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::kept::KeptPlanning;
 use super::left::{Left, WhyLeft};
 use super::local::{LocalPlanned, LocalPlanning};
 use super::made::MadeFiles;
@@ -34,6 +35,8 @@ pub(super) struct Planning<'a> {
     pub(super) checks_paths: bool,
     /// Local files. `None` if only the survey is wanted.
     pub(super) local: Option<LocalPlanning<'a>>,
+    /// Kept files. `None` if only the survey is wanted.
+    pub(super) kept: std::cell::Cell<Option<KeptPlanning<'a>>>,
 }
 
 /// A plan, and the survey that it was made from.
@@ -103,9 +106,15 @@ impl Planning<'_> {
     /// Adds local files to a plan, and what follows from all of it.
     fn finish(&self, planner: &Planner<'_>, plan: &mut RestorePlan) -> Result<LocalPlanned> {
         let local = self.local.as_ref().map(|local| local.plan(planner, plan)).transpose()?;
+        let mut local = local.unwrap_or_default();
+        if let Some(kept) = self.kept.take() {
+            let (found, differing) = kept.plan(planner, plan)?;
+            local.kept = found;
+            local.differing.extend(differing);
+        }
         planner.find_outside(plan);
         self.name_changed(planner.survey, plan);
-        Ok(local.unwrap_or_default())
+        Ok(local)
     }
 
     fn plan(&self, survey: &Survey, rules_after: Option<&RulesAfter<'_>>) -> Result<RestorePlan> {

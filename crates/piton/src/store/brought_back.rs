@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::kept::KeptFiles;
+use super::kept::{KeptEntry, KeptFiles};
 use crate::error::{Error, Result};
 use crate::fsx::{self, Durability};
 use crate::id::{CheckpointId, random_token};
@@ -29,6 +29,13 @@ pub(crate) struct BroughtBack {
     pub(crate) is_dir: bool,
     /// Set with the file that it replaced.
     pub(crate) saved: Option<String>,
+    /// Set that it came from.
+    #[serde(default)]
+    pub(crate) from: Option<String>,
+    /// True if the file was removed again.
+    #[serde(default, rename = "gone")]
+    pub(crate) is_gone: bool,
+    /// Device and inode; zero if the process was killed before they were known.
     inode: (u64, u64),
     size: u64,
     mtime: (i64, u32),
@@ -39,13 +46,33 @@ impl BroughtBack {
         let inode = stat.map_or((0, 0), |stat| (stat.dev, stat.ino));
         let FileTime { secs, nanos } = stat.map(|stat| stat.mtime).unwrap_or_default();
         let size = stat.map_or(0, |stat| stat.size);
-        Self { path: path.to_owned(), is_dir, saved, inode, size, mtime: (secs, nanos) }
+        let (from, is_gone, mtime) = (None, false, (secs, nanos));
+        Self { path: path.to_owned(), is_dir, saved, from, is_gone, inode, size, mtime }
+    }
+
+    /// Sets the set that it came from.
+    pub(crate) fn with_source(self, id: String) -> Self {
+        Self { from: Some(id), ..self }
+    }
+
+    /// Returns the record of the removal of this file, which the set `id` holds.
+    pub(crate) fn gone(&self, id: String) -> Self {
+        Self { is_gone: true, ..self.clone().with_source(id) }
+    }
+
+    /// Returns a file that is about to be brought back, as it will be.
+    pub(crate) fn planned(path: &Path, entry: &KeptEntry, from: &str) -> Self {
+        let FileTime { secs, nanos } = entry.mtime;
+        let (size, mtime, from) = (entry.size, (secs, nanos), Some(from.to_owned()));
+        let (saved, is_dir, is_gone, inode) = (None, false, false, (0, 0));
+        Self { path: path.to_owned(), is_dir, saved, from, is_gone, inode, size, mtime }
     }
 
     /// Returns true if this is the file, unchanged.
     pub(crate) fn is(&self, now: &Stat) -> bool {
         let FileTime { secs, nanos } = now.mtime;
-        (self.inode, self.size, self.mtime) == ((now.dev, now.ino), now.size, (secs, nanos))
+        let is_inode = self.inode == (0, 0) || self.inode == (now.dev, now.ino);
+        is_inode && (self.size, self.mtime) == (now.size, (secs, nanos))
     }
 }
 
@@ -125,9 +152,14 @@ impl KeptFiles {
         }
     }
 
-    /// Records a recovery, and returns its name.
-    pub(crate) fn save_back(&self, record: &BackRecord) -> Result<String> {
-        let id = format!("r-{}", &random_token()[..8]);
+    /// Returns a name for a recovery.
+    pub(crate) fn new_back_id() -> String {
+        format!("r-{}", &random_token()[..8])
+    }
+
+    /// Records a recovery under its name.
+    pub(crate) fn save_back(&self, id: &str, record: &BackRecord) -> Result<()> {
+        fsx::ensure_dir(&self.layout.kept_files())?;
         let path = self.layout.kept_set(&format!("{BACK}{id}"));
         fsx::replace(&path, &serde_json::to_vec(record).expect("plain data"), Durability::Synced)?;
         let mut all: Vec<(Moment, PathBuf)> =
@@ -136,7 +168,15 @@ impl KeptFiles {
         for (_, old) in all.iter().rev().skip(RECORDS_MAX) {
             fsx::remove_file(old)?;
         }
-        Ok(id)
+        Ok(())
+    }
+
+    /// Returns the recoveries that belong to the restore with this safety checkpoint, the newest first.
+    pub(crate) fn backs_of(&self, safety: CheckpointId) -> Vec<BackRecord> {
+        let records = self.named(BACK).into_iter().filter_map(|path| read(&path));
+        let mut records: Vec<BackRecord> = records.filter(|record| record.safety == Some(safety)).collect();
+        records.sort_by_key(|record| std::cmp::Reverse(record.time));
+        records
     }
 
     /// Returns a recovery by its name.

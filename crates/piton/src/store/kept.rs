@@ -158,7 +158,7 @@ impl KeptSet {
 }
 
 /// Returns the name by which users call the set in this directory.
-fn id_of(name: &str) -> String {
+pub(crate) fn id_of(name: &str) -> String {
     format!("k-{}", name.rsplit('.').next().unwrap_or(name))
 }
 
@@ -256,9 +256,7 @@ impl KeptFiles {
 
     /// Gives a complete set its name. (U6)
     pub(crate) fn publish(&self, draft: KeptDraft, header: &KeptHeader, entries: &[KeptEntry]) -> Result<KeptSet> {
-        let mut text = serde_json::to_string(header).expect("plain data");
-        text.push('\n');
-        entries.iter().for_each(|entry| entry.encode(&mut text));
+        let text = list_text(header, entries);
         let path = draft.dir().join(MANIFEST);
         let write = || {
             let mut file = fs::OpenOptions::new().write(true).create_new(true).open(&path)?;
@@ -278,6 +276,12 @@ impl KeptFiles {
         let _ = draft.dir.keep();
         fsx::sync_dir(&self.layout.kept_files())?;
         Ok(KeptSet { name, header: header.clone() })
+    }
+
+    /// Replaces the list of a set by one with these entries.
+    pub(super) fn replace_list(&self, set: &KeptSet, entries: &[KeptEntry]) -> Result<()> {
+        let path = self.layout.kept_set(&set.name).join(MANIFEST);
+        fsx::replace(&path, list_text(&set.header, entries).as_bytes(), fsx::Durability::Synced)
     }
 
     /// Removes a set. Unlinks its files, and changes nothing else of them. (U7)
@@ -334,6 +338,13 @@ impl KeptFiles {
             _ => Ok(()),
         }
     }
+}
+
+fn list_text(header: &KeptHeader, entries: &[KeptEntry]) -> String {
+    let mut text = serde_json::to_string(header).expect("plain data");
+    text.push('\n');
+    entries.iter().for_each(|entry| entry.encode(&mut text));
+    text
 }
 
 /// Returns the time in the name of a set, in seconds since 1970. Returns `None` if it is no such name.

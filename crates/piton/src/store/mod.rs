@@ -21,7 +21,6 @@ use self::git_states::GitStates;
 use self::histories::Histories;
 use self::indexes::Indexes;
 use self::intents::Intents;
-use self::kept::KeptFiles;
 use self::ledger::Ledger;
 use self::locals::Locals;
 use self::lock::Locks;
@@ -62,6 +61,7 @@ mod integrity;
 mod intents;
 mod keeps;
 mod kept;
+mod kept_check;
 mod layout;
 mod ledger;
 mod lineage;
@@ -115,7 +115,9 @@ pub(crate) use git_states::{
 };
 pub(crate) use indexes::IndexKind;
 pub use intents::Intent;
-pub(crate) use kept::{HeldBy, KeptDraft, KeptEntry, KeptHeader, KeptKind, KeptSet, time_in as kept_time};
+pub(crate) use kept::{
+    HeldBy, KeptDraft, KeptEntry, KeptFiles, KeptHeader, KeptKind, KeptSet, id_of as kept_id, time_in as kept_time,
+};
 pub(crate) use layout::{Layout, journal as journal_path};
 pub(crate) use ledger::stored_prompt;
 pub use ledger::{RewindMark, StepRecord, TurnRecord};
@@ -140,7 +142,7 @@ pub use turns::Notice;
 pub(crate) use turns::{SessionKey, TurnNote, turn_name};
 pub(crate) use unfinished::{FinishLock, UnfinishedRequest};
 pub(crate) use usage::usage_by_project;
-pub use verify::{Affected, Finding, FindingKind, Severity, VerifyReport, verify};
+pub use verify::{Affected, Finding, FindingKind, Severity, VerifyReport, check_saved_beside, verify};
 pub use wait::Waiting;
 pub(crate) use wait::{BaseLock, lock_base};
 

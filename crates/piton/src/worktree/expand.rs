@@ -1,6 +1,5 @@
 //! Resolves what a command names against the file system: patterns, and files that would be replaced by copies.
 
-use std::ffi::OsStr;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
@@ -10,40 +9,6 @@ use piton_ignore::Patterns;
 const NAMES_MAX: usize = 20_000;
 /// Number of paths that one pattern or one copy may mean.
 const PATHS_MAX: usize = 2_000;
-
-/// Directories of build output, dependencies and caches, which programs make again.
-const REGENERATED: &[&str] = &[
-    "node_modules",
-    "bower_components",
-    "target",
-    "dist",
-    "build",
-    "_build",
-    ".build",
-    ".next",
-    ".nuxt",
-    ".gradle",
-    ".venv",
-    "venv",
-    ".tox",
-    ".nox",
-    "__pycache__",
-    ".cache",
-    ".mypy_cache",
-    ".pytest_cache",
-    ".ruff_cache",
-    ".parcel-cache",
-    ".turbo",
-    ".terraform",
-    "coverage",
-    "htmlcov",
-    ".eggs",
-];
-
-/// Returns true if a directory of a project with this name holds only what programs make again.
-pub(crate) fn is_regenerated_dir(name: &OsStr) -> bool {
-    REGENERATED.iter().any(|known| name == *known)
-}
 
 /// Paths that were found.
 #[derive(Debug, Default, PartialEq, Eq)]

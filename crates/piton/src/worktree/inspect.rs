@@ -3,11 +3,12 @@
 use std::collections::HashSet;
 use std::ffi::CString;
 use std::io::{self, Read as _};
+use std::path::Path;
 
 use super::read::Reader;
 use crate::id::{IdHasher, ObjectId, ObjectKind};
 use crate::relpath;
-use crate::sys::{Dir, Kind, Stat};
+use crate::sys::{self, Dir, Kind, Stat};
 
 /// Returns the stat data of a path below a project. Follows no symbolic link.
 pub(crate) fn stat_path(root: &Dir, path: &[u8]) -> io::Result<Stat> {
@@ -38,6 +39,12 @@ pub(crate) fn id_of_path(root: &Dir, path: &[u8], kind: Kind) -> Option<ObjectId
     let (parent, name) = relpath::split(path);
     let target = root.open_dir(parent).ok()?.read_link(&CString::new(name).ok()?).ok()?;
     IdHasher::of(ObjectKind::Blob, &target).ok()
+}
+
+/// Returns the id of the contents of a file. Returns `None` if it cannot be read.
+pub(crate) fn id_of_file(path: &Path) -> Option<ObjectId> {
+    let name = path.file_name()?;
+    id_of_path(&Dir::open(path.parent()?).ok()?, sys::path_bytes(Path::new(name)), Kind::File)
 }
 
 /// Returns the contents of a file, or the target of a link, below a project. Reads at most `bytes_max` bytes of a file.

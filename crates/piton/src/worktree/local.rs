@@ -11,103 +11,13 @@ use piton_ignore::Patterns;
 
 use super::cache::{CachedDirs, StatCache};
 use super::manifest::{DirNode, FileNode, Manifest};
+use super::regenerated::is_regenerated_or_versions;
 use super::scope::{Scope, is_secret, matches_or_around};
 use crate::id::ObjectId;
 use crate::progress::Progress;
 use crate::relpath;
 use crate::skipped::{Extent, SkipReason, Skipped};
 use crate::sys::{self, Dir, Kind, Stat};
-
-/// Build output, dependencies and caches, in gitignore syntax: programs make them again.
-const REGENERATED: &[&str] = &[
-    // Dependencies.
-    "node_modules/",
-    "bower_components/",
-    "jspm_packages/",
-    "site-packages/",
-    "vendor/",
-    "Pods/",
-    "Carthage/",
-    ".yarn/",
-    ".pnpm-store/",
-    ".npm/",
-    ".m2/",
-    ".cargo/",
-    ".rustup/",
-    ".gradle/",
-    ".pub-cache/",
-    "elm-stuff/",
-    // Build output.
-    "target/",
-    "dist/",
-    "build/",
-    "_build/",
-    ".build/",
-    "dist-newstyle/",
-    "obj/",
-    "DerivedData/",
-    "CMakeFiles/",
-    "cmake-build-*/",
-    "bazel-*",
-    ".next/",
-    ".nuxt/",
-    ".output/",
-    ".svelte-kit/",
-    ".angular/",
-    ".expo/",
-    ".docusaurus/",
-    ".dart_tool/",
-    ".stack-work/",
-    ".serverless/",
-    ".aws-sam/",
-    ".eggs/",
-    "*.egg-info/",
-    // Virtual environments. Others are known by their `pyvenv.cfg`.
-    ".venv/",
-    "venv/",
-    "virtualenv/",
-    ".tox/",
-    ".nox/",
-    // Caches. Others are known by their `CACHEDIR.TAG`.
-    "__pycache__/",
-    ".cache/",
-    ".mypy_cache/",
-    ".pytest_cache/",
-    ".ruff_cache/",
-    ".hypothesis/",
-    ".parcel-cache/",
-    ".turbo/",
-    ".vite/",
-    ".sass-cache/",
-    ".ccache/",
-    ".bloop/",
-    ".metals/",
-    ".terraform/",
-    ".vs/",
-    ".ipynb_checkpoints/",
-    "tmp/cache/",
-    "coverage/",
-    "htmlcov/",
-    ".nyc_output/",
-    ".coverage",
-    // Version control.
-    ".git",
-    ".hg/",
-    ".svn/",
-    ".jj/",
-    // Compiled code, and files of operating systems.
-    "*.pyc",
-    "*.pyo",
-    "*.class",
-    "*.o",
-    "*.obj",
-    "*.so",
-    "*.dylib",
-    "*.dll",
-    "*.a",
-    ".DS_Store",
-    "Thumbs.db",
-];
 
 /// Names of files that commonly hold secrets, besides `.env`.
 const SECRETS: &[&str] = &[
@@ -189,15 +99,9 @@ fn is_out_of_scope(why: SkipReason) -> bool {
 
 /// Returns true if a scan for local files may find any.
 pub(crate) fn has_local_candidates(skipped: &[Skipped]) -> bool {
-    skipped
-        .iter()
-        .any(|skipped| is_out_of_scope(skipped.why) && !is_regenerated(&skipped.path, skipped.extent != Extent::File))
-}
-
-fn is_regenerated(path: &[u8], is_dir: bool) -> bool {
-    static PATTERNS: OnceLock<Patterns> = OnceLock::new();
-    let patterns = PATTERNS.get_or_init(|| Patterns::parse(REGENERATED.join("\n").as_bytes()));
-    matches_or_around(patterns, path, is_dir)
+    skipped.iter().any(|skipped| {
+        is_out_of_scope(skipped.why) && !is_regenerated_or_versions(&skipped.path, skipped.extent != Extent::File)
+    })
 }
 
 fn holds_secrets(path: &[u8], is_dir: bool) -> bool {
@@ -256,7 +160,7 @@ struct LocalSearch<'a> {
 impl LocalSearch<'_> {
     fn is_wanted(&self, path: &[u8], is_dir: bool) -> bool {
         let name = relpath::split(path).1;
-        let is_kept = !is_regenerated(path, is_dir) || self.scope.is_included_by_user(path, is_dir);
+        let is_kept = !is_regenerated_or_versions(path, is_dir) || self.scope.is_included_by_user(path, is_dir);
         is_kept
             && relpath::is_allowed(name)
             && !self.scope.is_base(path)
@@ -498,35 +402,6 @@ impl Manifest {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_programs_make_again_is_told_from_what_people_make() {
-        for (path, is_dir) in [
-            (&b"node_modules"[..], true),
-            (b"web/node_modules/x/readme", false),
-            (b"target", true),
-            (b"a/__pycache__/b.pyc", false),
-            (b"x/.git", true),
-            (b".DS_Store", false),
-            (b"tmp/cache", true),
-        ] {
-            assert!(is_regenerated(path, is_dir), "{}", String::from_utf8_lossy(path));
-        }
-        for (path, is_dir) in [
-            (&b"data"[..], true),
-            (b".env", false),
-            (b"local.db", false),
-            (b"notes.md", false),
-            (b".claude/settings.local.json", false),
-            (b"out", true),
-            (b"tmp", true),
-            (b"terraform.tfstate", false),
-            (b"app.log", false),
-            (b"target", false),
-        ] {
-            assert!(!is_regenerated(path, is_dir), "{}", String::from_utf8_lossy(path));
-        }
-    }
 
     #[test]
     fn a_database_is_known_by_the_names_beside_it() {

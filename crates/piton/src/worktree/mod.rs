@@ -12,6 +12,7 @@ mod keeping;
 mod local;
 mod manifest;
 mod read;
+mod regenerated;
 mod repository;
 mod scan;
 mod scope;
@@ -31,9 +32,9 @@ pub(crate) use directory::{
     ParentDirectory, check_access, device_around, dir_identity, has_marker, is_dir, is_file, is_own_dir, is_shared,
     make_dir, presence, subdirs,
 };
-pub(crate) use expand::{Expanded, expand, is_regenerated_dir, name_matcher, replaced};
+pub(crate) use expand::{Expanded, expand, name_matcher, replaced};
 pub(crate) use git_index::staged_id;
-pub(crate) use inspect::{id_of_path, missing_paths, read_path, stat_path};
+pub(crate) use inspect::{id_of_file, id_of_path, missing_paths, read_path, stat_path};
 pub(crate) use keeping::{
     SaveLimits, SaveResult, Saved, SavedEntry, Unsaved, UnsavedFile, Wanted, resolved, save, stat_of,
 };
@@ -42,6 +43,7 @@ pub(crate) use local::{
 };
 pub(crate) use manifest::{Child, DirNode, FileNode, Manifest};
 pub(crate) use read::{Contents, ReadFile, Reader, id_of_stream};
+pub(crate) use regenerated::is_regenerated;
 pub(crate) use repository::{
     Located, ObjectDir, Repository, RepositoryFile, RepositoryLock, RepositoryPlace, RepositoryWriter, busy_error,
     locate, place_pointer, remove_unfinished, rename_dir, running_commands, temp_lock,

@@ -120,13 +120,14 @@ impl<'a> WorktreeWriter<'a> {
         self.in_dir_of(path, |dir, name| dir.rename_new(name, to))
     }
 
-    /// Creates a directory. Returns `None` if it exists.
+    /// Creates a directory. Returns `None` if it exists. One that exists in another spelling, which the file system takes
+    /// for the same, is left.
     pub(crate) fn make_dir(&mut self, path: &[u8]) -> io::Result<Option<ChangeResult>> {
         self.in_dir_of(path, |dir, name| match dir.make_dir(name) {
             Ok(()) => Ok(Some(ChangeResult::Made)),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 let is_dir = stat_in(dir, name).is_ok_and(|stat| stat.kind == Kind::Dir);
-                Ok((!is_dir).then_some(ChangeResult::Left))
+                Ok((!is_dir || !is_listed(dir, name)?).then_some(ChangeResult::Left))
             }
             Err(error) => Err(error),
         })
@@ -208,6 +209,13 @@ impl<'a> WorktreeWriter<'a> {
 
 fn stat_in(dir: &Dir, name: &[u8]) -> io::Result<Stat> {
     dir.stat_at(&std::ffi::CString::new(name)?)
+}
+
+/// Returns true if a directory lists exactly this name, and not another spelling of it.
+fn is_listed(dir: &Dir, name: &[u8]) -> io::Result<bool> {
+    let mut is_listed = false;
+    dir.open_dir(b".")?.for_each(&mut Vec::new(), |listed, _| is_listed |= listed == name)?;
+    Ok(is_listed)
 }
 
 fn is_there(dir: &Dir, name: &[u8], seen: &Stat) -> bool {

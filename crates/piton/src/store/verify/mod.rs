@@ -16,6 +16,7 @@ use super::Store;
 use super::commit::HISTORY_MAX;
 use super::decode::IdxFault;
 use super::integrity::{Commit, IntegrityChecker, ObjectFault};
+use super::kept_check::KeptProblem;
 use super::layout::{Layout, PROJECT_REFS};
 use super::object_copies::{Checked, Copies, ObjectPlace, ReadData};
 use super::refs::RefsAsTheyStand;
@@ -65,6 +66,8 @@ pub enum FindingKind {
     Derived,
     /// A recorded state of a user's repository, or an object file that is held for it.
     GitState,
+    /// A file that was kept before a command destroyed it.
+    Kept,
 }
 
 /// Severity of a finding.
@@ -199,6 +202,7 @@ pub fn verify(store: &Store, read: ReadData, progress: &Progress) -> Result<Veri
     let _held = store.locks.share_until(Some(progress))?;
     let mut report = look_over(store, read, progress)?;
     report.findings.extend(git_state_findings(store)?);
+    report.findings.extend(kept_findings(store));
     report.findings.sort_by_key(|finding| (finding.severity, finding.kind));
     Ok(report)
 }
@@ -217,6 +221,28 @@ fn git_state_findings(store: &Store) -> Result<Vec<Finding>> {
             affects: Vec::new(),
         }));
     }
+    Ok(findings)
+}
+
+/// Checks the kept files.
+fn kept_findings(store: &Store) -> Vec<Finding> {
+    let finding = |problem: KeptProblem| Finding {
+        kind: FindingKind::Kept,
+        severity: Severity::Damage,
+        path: Some(problem.file.strip_prefix(store.base()).map(PathBuf::from).unwrap_or(problem.file)),
+        id: None,
+        project: None,
+        why: problem.what,
+        affects: Vec::new(),
+    };
+    store.kept.check().into_iter().map(finding).collect()
+}
+
+/// Returns what is wrong with the recorded states of repositories and with kept files, as [`verify`] does.
+pub fn check_saved_beside(store: &Store) -> Result<Vec<Finding>> {
+    let _held = store.locks.share()?;
+    let mut findings = git_state_findings(store)?;
+    findings.extend(kept_findings(store));
     Ok(findings)
 }
 

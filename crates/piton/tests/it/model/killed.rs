@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use super::call::{Answer, To, What, read_record};
 use super::files::{NAMES, held};
-use super::world::{Going, Kept, World, name_of, noted, number_in};
+use super::known::{Going, Kept, noted};
+use super::world::{World, name_of, number_in};
 use super::{Ending, PROJECTS, SESSIONS, Verb};
 use crate::kit::next_tick;
 use crate::restore_kit::{State, state_of};

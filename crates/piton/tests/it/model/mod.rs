@@ -11,6 +11,7 @@
 mod call;
 mod files;
 mod killed;
+mod known;
 mod restored;
 mod work;
 mod world;

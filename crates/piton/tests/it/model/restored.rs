@@ -7,7 +7,8 @@ use testkit::Held;
 
 use super::call::{Answer, To};
 use super::files::{Scope, Went, held};
-use super::world::{Going, Kept, World};
+use super::known::{Going, Kept};
+use super::world::World;
 use crate::restore_kit::{State, assert_same, state_of};
 
 impl World<'_> {

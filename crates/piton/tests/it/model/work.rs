@@ -6,7 +6,8 @@ use piton::Moment;
 
 use super::call::{Answer, What};
 use super::files::Edit;
-use super::world::{Kept, World};
+use super::known::Kept;
+use super::world::World;
 use crate::kit::next_tick;
 use crate::restore_kit::state_of;
 
