@@ -93,6 +93,21 @@ pub(super) trait Agent: Sync {
         &[]
     }
 
+    /// Returns the command that replaces the conversation by a summary, in the terminal interface.
+    fn compact(&self) -> &'static str {
+        "/compact"
+    }
+
+    /// Adds an MCP server to the configuration. Returns false if the suite does not know how.
+    fn add_mcp_server(&self, _scratch: &Scratch, _name: &str, _line: &[&str]) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// Returns the keys that answer the question of an MCP server, which is one box to check: with yes, and with no.
+    fn mcp_answers(&self) -> [&'static [&'static str]; 2] {
+        [&[], &[]]
+    }
+
     /// Returns everything that the agent stores of a session, to be compared with what it stores later: by default the
     /// files with the session in their path.
     fn conversation(&self, scratch: &Scratch, session: &str) -> Result<Vec<u8>> {

@@ -49,6 +49,8 @@ struct State {
     script: Script,
     /// Answer to a subagent.
     subagent: Script,
+    /// Text of the answer to all other requests, such as summaries.
+    otherwise: Option<String>,
     calls: Vec<Call>,
     /// Number of all requests, including those that are not calls of the model.
     requests: usize,
@@ -102,6 +104,13 @@ impl Model {
         lock(&self.state).subagent = Script { prompt: prompt.to_owned(), steps, ending };
     }
 
+    /// Sets the answer to requests that no script is about: without one, and with no other script, it is all that the
+    /// model says.
+    pub(super) fn answer_all_with(&self, text: &str) {
+        let mut state = lock(&self.state);
+        (state.script, state.otherwise) = (Script::default(), Some(text.to_owned()));
+    }
+
     /// Returns the calls so far, oldest first.
     pub(super) fn calls(&self) -> Vec<Call> {
         lock(&self.state).calls.clone()
@@ -130,10 +139,11 @@ fn answer(request: &Request, state: &Mutex<State>, project: &str, log: &Path, ba
                 held.calls.push(Call { body: String::from_utf8_lossy(&request.body).into_owned() });
             }
             let script = if is_background { Script::default() } else { held.script_for(&events).clone() };
+            let otherwise = held.otherwise.clone().unwrap_or_else(|| "All right.".to_owned());
             drop(held);
             let say = match api.schema(&body).filter(|_| !tools::are_usable(&tools)) {
                 Some(schema) => Some(Say::Text(tools::any(&schema).to_string())),
-                None => decide(&script, &tools, &events, project),
+                None => decide(&script, &tools, &events, project, otherwise),
             };
             say.map_or_else(wire::refusal, |say| api.reply(&request.target, &body, &say))
         }
@@ -157,15 +167,15 @@ fn is_of(events: &[Event], background: &[&str]) -> bool {
     last.is_some_and(|text| background.iter().any(|words| text.starts_with(words)))
 }
 
-/// Returns the next output; `None` if it is an error.
-fn decide(script: &Script, tools: &[Tool], events: &[Event], project: &str) -> Option<Say> {
+/// Returns the next output, which is `otherwise` if the script is not about this request; `None` if it is an error.
+fn decide(script: &Script, tools: &[Tool], events: &[Event], project: &str, otherwise: String) -> Option<Say> {
     let is_prompt = |event: &Event| match event {
         Event::User(text) => text.contains(&script.prompt),
         Event::ToolResult => false,
     };
     let asked = if script.prompt.is_empty() { None } else { events.iter().rposition(is_prompt) };
     let (Some(asked), true) = (asked, tools::are_usable(tools)) else {
-        return Some(Say::Text("All right.".to_owned()));
+        return Some(Say::Text(otherwise));
     };
     let done = events[asked..].iter().filter(|event| matches!(event, Event::ToolResult)).count();
     match script.steps.get(done) {

@@ -2,11 +2,14 @@
 
 mod beside;
 mod continued;
+mod drop_in;
 mod ends;
 mod headless;
 mod late;
 mod losses;
+mod mcp;
 mod rewind;
+mod rewind_terminal;
 mod typed;
 mod uninstall;
 
@@ -156,6 +159,54 @@ pub(super) const ALL: &[Scenario] = &[
         fits: always,
         is_quick: false,
         run: rewind::in_worktree,
+    },
+    Scenario {
+        name: "rewind-subagent",
+        mode: Mode::Headless,
+        checks: &["rewind-subagent", "rewind-subagent-next"],
+        fits: always,
+        is_quick: false,
+        run: rewind::with_subagent,
+    },
+    Scenario {
+        name: "rewind-terminal",
+        mode: Mode::Tui,
+        checks: &["rewind-open", "rewind-printed", "rewind-exec", "rewind-typed"],
+        fits: always,
+        is_quick: false,
+        run: rewind_terminal::in_terminal,
+    },
+    Scenario {
+        name: "rewind-compacted",
+        mode: Mode::Tui,
+        checks: &["compacted", "rewind-compacted", "rewind-to-compacted"],
+        fits: always,
+        is_quick: false,
+        run: rewind_terminal::after_compaction,
+    },
+    Scenario {
+        name: "mcp",
+        mode: Mode::Headless,
+        checks: &["mcp-take", "mcp-list", "mcp-restore"],
+        fits: mcp::has_mcp,
+        is_quick: false,
+        run: mcp::tools,
+    },
+    Scenario {
+        name: "drop-in",
+        mode: Mode::Tui,
+        checks: &["drop-in", "drop-in-list", "drop-in-restore"],
+        fits: drop_in::is_hermes,
+        is_quick: false,
+        run: drop_in::rollback,
+    },
+    Scenario {
+        name: "mcp-terminal",
+        mode: Mode::Tui,
+        checks: &["mcp-refused", "mcp-agreed"],
+        fits: mcp::asks,
+        is_quick: false,
+        run: mcp::agreed,
     },
     Scenario {
         name: "typed",

@@ -1,5 +1,6 @@
 //! A scratch home with a project, an agent, the scripted model and piton; everything that a scenario touches is in it.
 
+use std::cell::Cell;
 use std::fs::{self, File, Permissions};
 use std::io::ErrorKind;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -32,6 +33,8 @@ pub(super) struct Scratch {
     path: String,
     session: Option<String>,
     runs: usize,
+    /// Number of turns in terminals.
+    turns: Cell<usize>,
 }
 
 /// The result of a program.
@@ -89,7 +92,7 @@ impl Scratch {
         path.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
         let path = std::env::join_paths(path)?.to_string_lossy().into_owned();
         let model = Model::start(project.display().to_string(), root.join("log/requests"), agent.background())?;
-        let scratch = Self { agent, root, home, project, model, path, session: None, runs: 0 };
+        let scratch = Self { agent, root, home, project, model, path, session: None, runs: 0, turns: Cell::new(0) };
         scratch.make_project()?;
         agent.configure(&scratch)?;
         Ok(scratch)
@@ -97,13 +100,19 @@ impl Scratch {
 
     /// Adds another agent in the same home and project, installs its hooks, and continues with it.
     pub(super) fn add_agent(&mut self, agent: &'static dyn Agent, cache: &Cache) -> Result<()> {
-        let mut path = cache.programs(agent);
-        path.extend(std::env::split_paths(&self.path));
-        self.path = std::env::join_paths(path)?.to_string_lossy().into_owned();
+        cache.programs(agent).iter().rev().try_for_each(|dir| self.search_first(dir))?;
         self.switch_to(agent);
         agent.configure(self)?;
         self.install()?;
         agent.approve_hooks(self)
+    }
+
+    /// Makes the programs of a directory come before all others.
+    pub(super) fn search_first(&mut self, dir: &Path) -> Result<()> {
+        let mut path = vec![dir.to_owned()];
+        path.extend(std::env::split_paths(&self.path));
+        self.path = std::env::join_paths(path)?.to_string_lossy().into_owned();
+        Ok(())
     }
 
     /// Continues with another agent, in a new session.
@@ -185,6 +194,12 @@ impl Scratch {
         ];
         all.extend(self.agent.environment(self));
         all
+    }
+
+    /// Counts a turn in a terminal, and returns its number.
+    pub(super) fn next_turn(&self) -> usize {
+        self.turns.set(self.turns.get() + 1);
+        self.turns.get()
     }
 
     fn run_shell(&self, line: &str) -> Result<Ran> {
@@ -270,6 +285,17 @@ impl Scratch {
         fs::rename(&program, &real)?;
         fs::write(&program, script)?;
         Ok(fs::set_permissions(&program, Permissions::from_mode(0o755))?)
+    }
+
+    /// Replaces the installed program by a script that records the arguments of each call. Returns the file with them.
+    pub(super) fn record_calls(&self) -> Result<PathBuf> {
+        let (program, real) = (self.root.join("bin/piton"), self.root.join("bin/piton.real"));
+        let log = self.root.join("log/calls");
+        let script = format!("#!/bin/sh\necho \"$*\" >> '{}'\nexec '{}' \"$@\"\n", log.display(), real.display());
+        fs::rename(&program, &real)?;
+        fs::write(&program, script)?;
+        fs::set_permissions(&program, Permissions::from_mode(0o755))?;
+        Ok(log)
     }
 
     /// Removes the script again.

@@ -31,6 +31,12 @@ pub(super) struct Terminal {
 impl Terminal {
     /// Starts the agent and waits until it accepts a prompt.
     pub(super) fn start(scratch: &Scratch) -> Result<Self> {
+        let line: Vec<_> = scratch.agent.interactive().iter().map(|word| quoted(word)).collect();
+        Self::start_line(scratch, &line.join(" "), scratch.agent.ready())
+    }
+
+    /// Runs a line of the shell that starts the agent, and waits for one of the texts in `ready`.
+    pub(super) fn start_line(scratch: &Scratch, line: &str, ready: &[&str]) -> Result<Self> {
         // A socket that was used before may still be in use by a server that is exiting.
         let socket = (1..).map(|n| scratch.root.join(format!("tmux-{n}"))).find(|socket| !socket.exists());
         let socket = socket.context("no name for a socket")?;
@@ -39,14 +45,12 @@ impl Terminal {
             &config,
             "set -g history-limit 5000\nset -g default-terminal screen-256color\nset -sg escape-time 0\n",
         )?;
-        let quoted = |text: &str| format!("'{}'", text.replace('\'', r"'\''"));
         let variables = scratch.environment().into_iter().map(|(name, value)| format!("{name}={}", quoted(&value)));
-        let line: Vec<_> = scratch.agent.interactive().iter().map(|word| quoted(word)).collect();
         let text = format!(
-            "#!/bin/bash\ncd {}\nenv -i TERM=screen-256color {} {}\necho \"[ended: $?]\"\nsleep 1000\n",
+            "#!/bin/bash\ncd {}\nenv -i TERM=screen-256color {} bash -c {}\necho \"[ended: $?]\"\nsleep 1000\n",
             quoted(&scratch.project_name()),
             variables.collect::<Vec<_>>().join(" "),
-            line.join(" "),
+            quoted(line),
         );
         fs::write(&script, text)?;
         fs::set_permissions(&script, Permissions::from_mode(0o755))?;
@@ -57,11 +61,11 @@ impl Terminal {
         tmux.arg("-S").arg(&terminal.socket).args(["-f", &config, "new-session", "-d", "-x", COLUMNS, "-y", LINES]);
         let status = tmux.arg(script).env_remove("TMUX").stdin(Stdio::null()).status().context("cannot run tmux")?;
         ensure!(status.success(), "tmux does not start");
-        terminal.wait_until_ready(scratch)?;
+        terminal.wait_until_ready(scratch, ready)?;
         Ok(terminal)
     }
 
-    fn wait_until_ready(&self, scratch: &Scratch) -> Result<()> {
+    fn wait_until_ready(&self, scratch: &Scratch, ready: &[&str]) -> Result<()> {
         let began = Instant::now();
         let mut answered = Vec::new();
         loop {
@@ -74,7 +78,7 @@ impl Terminal {
                     self.rest()?;
                     keys.iter().try_for_each(|key| self.key(key))?;
                 }
-                _ if scratch.agent.ready().iter().any(|words| screen.contains(words)) => return self.rest(),
+                _ if ready.iter().any(|words| screen.contains(words)) => return self.rest(),
                 _ => {}
             }
             ensure!(began.elapsed() < WAIT, "the agent takes no prompt: {}", self.kept()?);
@@ -95,6 +99,11 @@ impl Terminal {
 
     pub(super) fn key(&self, key: &str) -> Result<()> {
         self.tmux(&["send-keys", key]).map(drop)
+    }
+
+    /// Presses keys, one after the other, and waits after each until the screen is at rest.
+    pub(super) fn keys(&self, keys: &[&str]) -> Result<()> {
+        keys.iter().try_for_each(|key| self.key(key).and_then(|()| self.rest()))
     }
 
     /// Types a line and sends it. An agent may drop keys while it is busy: then they are typed again.
@@ -148,7 +157,7 @@ impl Terminal {
     /// Gives the agent a prompt and waits for the end of the turn.
     pub(super) fn prompt(&mut self, scratch: &Scratch, prompt: &str, steps: Vec<Step>) -> Result<()> {
         self.shots += 1;
-        let ending = format!("That was turn {} of the terminal.", self.shots);
+        let ending = ending(scratch.next_turn());
         scratch.model.set_script(prompt, steps, &ending);
         self.send(prompt)?;
         self.wait_for(&ending, || Ok(()))?;
@@ -196,6 +205,16 @@ impl Drop for Terminal {
         let _ = self.kept();
         let _ = self.tmux(&["kill-server"]);
     }
+}
+
+/// Returns the last words of the model in a turn. Turns are counted over all terminals of a scratch home.
+pub(super) fn ending(turn: usize) -> String {
+    format!("That was turn {turn} of the terminal.")
+}
+
+/// Quotes a text for a shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 /// Returns the text without white space and box-drawing characters.

@@ -35,6 +35,10 @@ pub(super) enum Step {
     Write { path: String, text: String },
     /// Starts a subagent with this prompt, and goes on without waiting for it.
     Background(String),
+    /// Has a subagent carry out this prompt.
+    Subagent(String),
+    /// Calls a tool of the MCP server with this name.
+    Mcp { server: &'static str, tool: &'static str, arguments: Value },
 }
 
 const SHELLS: [&str; 9] = [
@@ -48,7 +52,11 @@ const SHELLS: [&str; 9] = [
     "execute_command",
     "run_command",
 ];
-const AGENTS: [&str; 2] = ["Agent", "Task"];
+const AGENTS: [&str; 7] = ["Agent", "Task", "task", "agent", "delegate_task", "spawn_agent", "invoke_agent"];
+/// Tools that find others, of agents that do not offer all at once.
+const SEARCHES: [&str; 2] = ["ToolSearch", "tool_search"];
+/// Answer to a script that needs a tool that the agent does not offer.
+pub(super) const NO_TOOL: &str = "There is no such tool.";
 const WRITERS: [&str; 7] = ["Write", "write_file", "write", "create_file", "create", "apply_patch", "patch"];
 
 fn find<'a>(tools: &'a [Tool], names: &[&str]) -> Option<&'a Tool> {
@@ -64,7 +72,9 @@ pub(super) fn are_usable(tools: &[Tool]) -> bool {
 pub(super) fn call(step: &Step, tools: &[Tool], project: &str) -> Say {
     match step {
         Step::Shell(command) => call_shell(command, tools),
-        Step::Background(prompt) => call_background(prompt, tools),
+        Step::Background(prompt) => call_subagent(prompt, tools, true),
+        Step::Subagent(prompt) => call_subagent(prompt, tools, false),
+        Step::Mcp { server, tool, arguments } => call_mcp(server, tool, arguments, tools),
         Step::Write { path, text } => match find(tools, &WRITERS) {
             Some(tool) => call_writer(tool, path, text, project),
             None => call_shell(&format!("cat > '{path}' <<'END'\n{text}END"), tools),
@@ -78,15 +88,50 @@ fn call_shell(command: &str, tools: &[Tool]) -> Say {
     with_arguments(tool, Arguments::Json(fill(&tool.schema, &wanted)))
 }
 
-fn call_background(prompt: &str, tools: &[Tool]) -> Say {
-    let Some(tool) = find(tools, &AGENTS) else { return Say::Text("There are no subagents.".to_owned()) };
-    let wanted = [
-        (["prompt"].as_slice(), prompt),
-        (&["description"], "a step in the background"),
-        (&["subagent_type"], "general-purpose"),
+fn call_subagent(prompt: &str, tools: &[Tool], is_background: bool) -> Say {
+    let Some(tool) = find(tools, &AGENTS) else { return search("spawn_agent", "spawn agent", tools) };
+    let mut wanted = vec![
+        (["prompt", "message", "goal", "task", "objective"].as_slice(), prompt),
+        (&["description", "name", "task_name"], "a step"),
     ];
+    let kinds = ["subagent_type", "agent_type", "agent_name"].as_slice();
+    let is_listed = |name: &&str| tool.schema["properties"][*name]["enum"].is_array();
+    if !kinds.iter().any(is_listed) {
+        let kind = match tool.name.as_str() {
+            "task" => Some("general"),
+            "invoke_agent" => Some("generalist"),
+            "spawn_agent" => None,
+            _ => Some("general-purpose"),
+        };
+        wanted.extend(kind.map(|kind| (kinds, kind)));
+    }
     let mut arguments = fill(&tool.schema, &wanted);
-    arguments["run_in_background"] = json!(true);
+    if is_background {
+        arguments["run_in_background"] = json!(true);
+    }
+    with_arguments(tool, Arguments::Json(arguments))
+}
+
+/// Agents put the name of the server into the name of the tool, or into its namespace.
+fn call_mcp(server: &str, name: &str, arguments: &Value, tools: &[Tool]) -> Say {
+    let is_it = |tool: &&Tool| {
+        let full = format!("{}_{}", tool.namespace.as_deref().unwrap_or_default(), tool.name);
+        full.contains(server) && full.ends_with(&format!("_{name}"))
+    };
+    match tools.iter().find(is_it) {
+        Some(tool) => with_arguments(tool, Arguments::Json(arguments.clone())),
+        None => search(&format!("mcp__{server}__{name}"), &format!("{server} {name}"), tools),
+    }
+}
+
+/// Searches for a tool that the agent offers only then. The result does not count as a step.
+fn search(name: &str, words: &str, tools: &[Tool]) -> Say {
+    let Some(tool) = find(tools, &SEARCHES) else { return Say::Text(NO_TOOL.to_owned()) };
+    let query = if tool.name == "ToolSearch" { format!("select:{name}") } else { words.to_owned() };
+    let mut arguments = fill(&tool.schema, &[(["query"].as_slice(), query.as_str())]);
+    if tool.name == "ToolSearch" {
+        arguments["max_results"] = json!(5);
+    }
     with_arguments(tool, Arguments::Json(arguments))
 }
 

@@ -59,7 +59,7 @@ impl Api {
             Self::Anthropic => anthropic::reply(body, say),
             Self::Chat => chat::reply(body, say),
             Self::Responses => responses::reply(body, say),
-            Self::Gemini => gemini::reply(target, say),
+            Self::Gemini => gemini::reply(target, body, say),
         }
     }
 }
@@ -131,6 +131,11 @@ fn fresh(prefix: &str) -> String {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     let since = std::time::UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos();
     format!("{prefix}{:08x}{since:016x}", NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Returns an estimate of the tokens of a request, by which agents decide whether a summary is shorter.
+fn tokens_of(body: &Value) -> usize {
+    body.to_string().len() / 4
 }
 
 fn seconds() -> u64 {

@@ -112,11 +112,28 @@ fn commands(agent: Agent) -> String {
     )
 }
 
+/// Returns how the conversation goes back: with piton, and with the agent itself.
 fn rewind(agent: Agent) -> String {
-    match agent.rewinding.split_once(": ") {
-        Some((_, how)) => format!("To rewind the conversation to a prompt: {how}."),
+    let with_piton = match (&agent.spec().conversation, agent.answers.reply) {
+        (None, _) => String::new(),
+        (Some(_), reply) => {
+            let typed = match reply.and(agent.surface.command("piton restore 2")) {
+                Some(line) => {
+                    format!(" `{line}` typed as above does that, too, and answers with the command to continue.")
+                }
+                None => String::new(),
+            };
+            format!(
+                "`piton rewind 2` takes the conversation back with the files, into a fork that ends before that prompt: \
+                 see [going back with the conversation](rewind.md).{typed} "
+            )
+        }
+    };
+    let own = match agent.rewinding.split_once(": ") {
+        Some((_, how)) => format!("{} itself rewinds the conversation to a prompt: {how}.", agent.title),
         None => "To be sure that it does not rely on old contents, start a new session.".to_owned(),
-    }
+    };
+    with_piton + &own
 }
 
 /// Appends a paragraph, wrapped; `bullet` is the start of its first line.

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::event::{Evidence, Keys, Meaning, hook_event_name};
+use super::event::{EventKind, Evidence, Keys, Meaning, hook_event_name};
 use super::guide::GuideFacts;
 use super::setup::{
     Caller, ConfigFile, Home, Ours, OwnFile, Piece, Setup, SetupPlace, TIMEOUT_SECS, Trust, TrustInput, What, Whose,
@@ -21,6 +21,12 @@ use crate::surface::Surface;
 const COMMAND: &str = "piton_command";
 const PLUGIN: &str = include_str!("texts/hermes/__init__.py");
 const MANIFEST: &str = include_str!("texts/hermes/plugin.yaml");
+/// Starts of the prompts with which Hermes has a copy of the conversation reviewed in the background, for itself.
+const REVIEWS: [&str; 3] = [
+    "Review the conversation above and update the skill library",
+    "Review the conversation above and consider saving to memory",
+    "Review the conversation above and update two things:",
+];
 /// File in which Hermes stores the consent to run hooks.
 const CONSENT: &str = "shell-hooks-allowlist.json";
 
@@ -58,6 +64,10 @@ pub(super) static SPEC: Spec = Spec {
             prompt: &[&["prompt"], &["extra", "user_message"]],
             messages: &[&["extra", "conversation_history"]],
             ..Keys::COMMON
+        },
+        prompt: |text| match REVIEWS.iter().any(|words| text.starts_with(words)) {
+            true => EventKind::Other,
+            false => EventKind::Prompt { text },
         },
         tells_turn_ends: true,
         ..PayloadSpec::DEFAULT

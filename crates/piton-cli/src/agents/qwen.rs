@@ -19,7 +19,10 @@ pub(super) static SPEC: Spec = Spec {
     payload: PayloadSpec {
         events: shared::EVENTS,
         // Qwen sends the event again after each tool, with an empty prompt.
-        prompt: |text| if text.is_empty() { EventKind::Other } else { EventKind::Prompt { text } },
+        prompt: |text| match without_reminders(&text) {
+            "" => EventKind::Other,
+            typed => EventKind::Prompt { text: typed.to_owned() },
+        },
         tells_turn_ends: true,
         ..PayloadSpec::DEFAULT
     },
@@ -65,3 +68,31 @@ pub(super) static SPEC: Spec = Spec {
     },
     ..Spec::DEFAULT
 };
+
+/// Returns a prompt without the reminders that Qwen puts before it, about background agents for example.
+fn without_reminders(text: &str) -> &str {
+    let mut rest = text;
+    while let Some((_, after)) = rest
+        .trim_start()
+        .strip_prefix("<system-reminder>")
+        .and_then(|reminder| reminder.split_once("</system-reminder>"))
+    {
+        rest = after.trim_start();
+    }
+    rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_reminders;
+
+    #[test]
+    fn reminders_before_a_prompt_are_not_part_of_it() {
+        let reminder = "<system-reminder>\n1 background agent was restored.\n</system-reminder>\n\n";
+        for typed in ["add a line", "two\n\nparagraphs ", "about <system-reminder>", ""] {
+            assert_eq!(without_reminders(&format!("{reminder}{reminder}{typed}")), typed);
+            assert_eq!(without_reminders(typed), typed);
+        }
+        assert_eq!(without_reminders("<system-reminder> is not closed"), "<system-reminder> is not closed");
+    }
+}

@@ -9,9 +9,8 @@ use super::fork::{Companion, ConversationFork, ConversationJson, NoFork, prompt_
 use super::restore::{self, How};
 use crate::agents::Agent;
 use crate::context::Context;
-use crate::conversation::command_in;
-use crate::conversation::record::{ForkRecord, ForkRecords, ForkState};
-use crate::conversation::{DatabasePlace, shell_line};
+use crate::conversation::record::{ForkDatabases, ForkRecord, ForkRecords, ForkState};
+use crate::conversation::{command_in, shell_line};
 use crate::options::EXIT_CODES;
 use crate::output::{Declined, Output, PartlyDone, plain};
 use crate::platform;
@@ -249,13 +248,20 @@ fn spec_of(record: &ForkRecord) -> Option<&'static crate::conversation::Conversa
     Agent::parse(&record.agent).and_then(|agent| agent.spec().conversation.as_ref())
 }
 
+fn databases() -> ForkDatabases {
+    ForkDatabases::new(spec_of, |name| Context::on_search_path(name))
+}
+
 /// Returns the records of forks that exist, or cannot be checked. Records of others are dropped.
-fn known(context: &Context) -> piton::Result<Vec<(ForkRecord, ForkState, Option<String>)>> {
+fn known(
+    context: &Context,
+    databases: &mut ForkDatabases,
+) -> piton::Result<Vec<(ForkRecord, ForkState, Option<String>)>> {
     let Some(store) = context.existing_store()? else { return Ok(Vec::new()) };
     let records = ForkRecords::new(forks_dir(&store));
     let mut known = Vec::new();
     for record in records.all() {
-        let (state, why) = record.fork_state(spec_of(&record), |name| Context::on_search_path(name));
+        let (state, why) = record.fork_state(databases);
         if state == ForkState::Gone {
             records.forget(&record)?;
         } else {
@@ -266,7 +272,7 @@ fn known(context: &Context) -> piton::Result<Vec<(ForkRecord, ForkState, Option<
 }
 
 fn list(context: &Context, output: &Output) -> anyhow::Result<()> {
-    let listed = known(context)?;
+    let listed = known(context, &mut databases())?;
     let listed: Vec<_> =
         listed.iter().map(|(record, state, why)| ListedForkJson::of(record, *state, why.clone(), context)).collect();
     output.json(&listed);
@@ -291,7 +297,8 @@ pub(crate) struct CleanJson {
 }
 
 fn clean(args: &Rewind, context: &Context, output: &Output) -> anyhow::Result<()> {
-    let known = known(context)?;
+    let mut databases = databases();
+    let known = known(context, &mut databases)?;
     let unused = known.iter().filter(|(_, state, _)| *state == ForkState::Unused).count();
     let is_terminal = !output.is_json && std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     if unused > 0 && is_terminal && !args.how.yes && !args.how.dry_run {
@@ -303,7 +310,7 @@ fn clean(args: &Rewind, context: &Context, output: &Output) -> anyhow::Result<()
     let (mut removed, mut left, mut failed) = (Vec::new(), Vec::new(), false);
     for (record, mut state, mut why) in known {
         if state == ForkState::Unused && !args.how.dry_run {
-            match remove(&record, context) {
+            match remove(&record, context, &mut databases) {
                 Ok(true) => {}
                 Ok(false) => state = ForkState::Continued,
                 Err(error) => (state, why, failed) = (ForkState::Unknown, Some(error), true),
@@ -326,20 +333,9 @@ fn clean(args: &Rewind, context: &Context, output: &Output) -> anyhow::Result<()
 }
 
 /// Removes a fork if it is still as piton wrote it, and its record. Returns false if it is not.
-fn remove(record: &ForkRecord, context: &Context) -> Result<bool, String> {
+fn remove(record: &ForkRecord, context: &Context, databases: &mut ForkDatabases) -> Result<bool, String> {
     let words = |error: Error| error.to_string();
-    let removed = match (&record.state, spec_of(record).and_then(|spec| spec.service.as_ref())) {
-        (None, _) => record.remove_files().map_err(words)?,
-        (Some(state), Some(service)) => {
-            let place = DatabasePlace {
-                home: &record.home,
-                dir: &record.directory,
-                find_program: |name| Context::on_search_path(name),
-            };
-            (service.remove)(&place, &record.forked_session, state).map_err(|why| why.0)?
-        }
-        (Some(_), None) => false,
-    };
+    let removed = record.remove(databases)?;
     if removed {
         let store = context.existing_store().map_err(words)?;
         store.map_or(Ok(()), |store| ForkRecords::new(forks_dir(&store)).forget(record)).map_err(words)?;

@@ -148,25 +148,21 @@ pub(crate) struct ConversationSpec {
     pub(crate) resume: fn(&str) -> Vec<String>,
     /// Returns the text that continues in a session, typed inside the agent.
     pub(crate) resume_inside: Option<fn(&str) -> String>,
-    /// Checks and removes forks that the agent itself stores; `None` if forks are files.
-    pub(crate) service: Option<ForkDatabase>,
+    /// Opens the database in which the agent itself stores forks; `None` if forks are files.
+    pub(crate) open_database: Option<OpenDatabase>,
 }
 
-/// Forks that the agent stores in a database of its own.
-pub(crate) struct ForkDatabase {
+/// Opens the database of an agent, by its configuration directory and a search for programs.
+pub(crate) type OpenDatabase = fn(&Path, fn(&str) -> Option<PathBuf>) -> Result<Box<dyn ForkDatabase>, WhyNot>;
+
+/// A database in which an agent stores its sessions, open for any number of requests. `dir` is the directory in which the
+/// agent works in that session.
+pub(crate) trait ForkDatabase {
     /// Returns a digest of everything in a session; `None` if there is no such session.
-    pub(crate) state: fn(&DatabasePlace<'_>, &str) -> Result<Option<String>, WhyNot>,
-    /// Removes a session if its digest is this one. Returns false if it is not.
-    pub(crate) remove: fn(&DatabasePlace<'_>, &str, &str) -> Result<bool, WhyNot>,
-}
+    fn state(&self, dir: &Path, session: &str) -> Result<Option<String>, WhyNot>;
 
-/// Place of an agent's database.
-pub(crate) struct DatabasePlace<'a> {
-    /// Configuration directory of the agent.
-    pub(crate) home: &'a Path,
-    /// Directory in which the agent works.
-    pub(crate) dir: &'a Path,
-    pub(crate) find_program: fn(&str) -> Option<PathBuf>,
+    /// Removes a session if its digest is this one. Returns false if it is not.
+    fn remove(&self, dir: &Path, session: &str, state: &str) -> Result<bool, WhyNot>;
 }
 
 /// Formats a command as a line for a shell that is in `here`.

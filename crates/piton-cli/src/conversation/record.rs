@@ -1,5 +1,6 @@
 //! Records of the forks that piton made: `local/forks/<digest of agent and session>.json` in the base.
 
+use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,7 @@ use std::path::{Path, PathBuf};
 use piton::{Error, Moment, Result};
 use serde::{Deserialize, Serialize};
 
-use super::{ConversationSpec, DatabasePlace, WhyNot};
+use super::{ConversationSpec, ForkDatabase, WhyNot};
 use crate::edit::files;
 
 /// A fork that piton made.
@@ -63,22 +64,22 @@ impl ForkRecord {
     }
 
     /// Returns the state of the fork, and why it cannot be checked.
-    pub(crate) fn fork_state(
-        &self,
-        spec: Option<&ConversationSpec>,
-        find_program: fn(&str) -> Option<PathBuf>,
-    ) -> (ForkState, Option<WhyNot>) {
+    pub(crate) fn fork_state(&self, databases: &mut ForkDatabases) -> (ForkState, Option<WhyNot>) {
         let Some(state) = &self.state else { return (self.state_of_files(), None) };
-        let Some(service) = spec.and_then(|spec| spec.service.as_ref()) else {
-            return (ForkState::Unknown, Some(WhyNot::new("the agent made it, and only the agent can compare it")));
-        };
-        let place = DatabasePlace { home: &self.home, dir: &self.directory, find_program };
-        match (service.state)(&place, &self.forked_session) {
+        let found = databases.of(self).and_then(|database| database.state(&self.directory, &self.forked_session));
+        match found {
             Ok(None) => (ForkState::Gone, None),
             Ok(Some(found)) if found == *state => (ForkState::Unused, None),
             Ok(Some(_)) => (ForkState::Continued, None),
             Err(why) => (ForkState::Unknown, Some(why)),
         }
+    }
+
+    /// Removes the fork if it is still as it was written. Returns false if it is not.
+    pub(crate) fn remove(&self, databases: &mut ForkDatabases) -> std::result::Result<bool, String> {
+        let Some(state) = &self.state else { return self.remove_files().map_err(|error| error.to_string()) };
+        let database = databases.of(self);
+        database.and_then(|database| database.remove(&self.directory, &self.forked_session, state)).map_err(|why| why.0)
     }
 
     fn state_of_files(&self) -> ForkState {
@@ -135,6 +136,33 @@ impl ForkRecord {
             }
         }
         Ok(true)
+    }
+}
+
+/// The databases of agents, each opened when it is first needed: the server of an agent takes seconds to start.
+pub(crate) struct ForkDatabases {
+    spec_of: fn(&ForkRecord) -> Option<&'static ConversationSpec>,
+    find_program: fn(&str) -> Option<PathBuf>,
+    /// By agent and configuration directory.
+    opened: HashMap<(String, PathBuf), std::result::Result<Box<dyn ForkDatabase>, WhyNot>>,
+}
+
+impl ForkDatabases {
+    pub(crate) fn new(
+        spec_of: fn(&ForkRecord) -> Option<&'static ConversationSpec>,
+        find_program: fn(&str) -> Option<PathBuf>,
+    ) -> Self {
+        Self { spec_of, find_program, opened: HashMap::new() }
+    }
+
+    /// Returns the database that holds a fork.
+    fn of(&mut self, record: &ForkRecord) -> std::result::Result<&dyn ForkDatabase, WhyNot> {
+        let Some(open) = (self.spec_of)(record).and_then(|spec| spec.open_database) else {
+            return Err(WhyNot::new("the agent made it, and only the agent can compare it"));
+        };
+        let key = (record.agent.clone(), record.home.clone());
+        let opened = self.opened.entry(key).or_insert_with(|| open(&record.home, self.find_program));
+        opened.as_deref().map_err(Clone::clone)
     }
 }
 

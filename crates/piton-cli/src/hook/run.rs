@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use piton::{Ensured, Event, Level, Manager, Outcome, Store, TurnStart, WhySkipped, triggers};
+use piton::{Ensured, Event, KeepReport, Level, Manager, Outcome, Store, TurnStart, WhySkipped, triggers};
 
 use super::answer;
 use super::decode::decode;
@@ -239,6 +239,7 @@ struct HookResult {
 }
 
 /// Result of ensuring the checkpoints.
+#[derive(Default)]
 struct Protected {
     /// Reason why the agent continues without a checkpoint.
     missed: Option<String>,
@@ -246,6 +247,8 @@ struct Protected {
     unfinished: Vec<PathBuf>,
     /// True if the store has its first files out of scope.
     has_first_local: bool,
+    /// Results, by directory.
+    ensured: Vec<Ensured>,
 }
 
 fn is_skipped(one: &Ensured, why: WhySkipped) -> bool {
@@ -285,7 +288,7 @@ impl Task {
             HookAction::Prompt(_) => {
                 let killed = manager.note_killed_hooks(Context::now());
                 manager.expire_kept(Context::now());
-                let Protected { missed, unfinished, has_first_local } = self.protect(&manager, PROMPT, &[]);
+                let Protected { missed, unfinished, has_first_local, .. } = self.protect(&manager, PROMPT, &[]);
                 let notice =
                     answer::accepts_context(&self.event).then(|| manager.take_notice(Context::now())).flatten();
                 let context = notice.map(|notice| answer::words(&notice));
@@ -295,8 +298,10 @@ impl Task {
                 HookResult { answer, missed }
             }
             HookAction::Tool { reason, touched, destroyed, .. } => {
-                let Protected { missed, unfinished, has_first_local } = self.protect(&manager, reason, touched);
-                self.keep(&manager, destroyed);
+                let Protected { missed, unfinished, has_first_local, ensured } =
+                    self.protect(&manager, reason, touched);
+                let kept = self.keep(&manager, destroyed);
+                manager.note_outside(&ensured, &kept, Context::now());
                 let message = self.message(&manager, &unfinished, 0, has_first_local);
                 HookResult { answer: message.and_then(|text| answer::with_message(&self.event, &text, None)), missed }
             }
@@ -304,12 +309,12 @@ impl Task {
     }
 
     /// Keeps what the command is about to destroy, in the time that is left.
-    fn keep(&self, manager: &Manager, destroyed: &Destroyed) {
+    fn keep(&self, manager: &Manager, destroyed: &Destroyed) -> KeepReport {
         let limit = Duration::from_millis(self.around.settings.deadline_ms.min(DEADLINE_MS_MAX));
         let left = u64::try_from(limit.saturating_sub(self.began.elapsed()).as_millis()).unwrap_or(0);
         let root = manager.root().or(self.here.as_deref());
         let request = destroyed.request(root, manager.settings(), self.around.home.as_deref());
-        manager.keep_files(request, left, Context::now());
+        manager.keep_files(request, left, Context::now())
     }
 
     fn own_text_problem(&self) -> Option<String> {
@@ -404,7 +409,7 @@ impl Task {
         if dirs.is_empty() {
             let why = "the agent works in a directory that all users share, which is never taken".to_owned();
             manager.note_declined(self.here.as_deref(), why.clone(), now);
-            return Protected { missed: Some(why), unfinished: Vec::new(), has_first_local: false };
+            return Protected { missed: Some(why), ..Protected::default() };
         }
         let ensured = manager.ensure_checkpoints(&dirs, reason, now);
         if ensured.iter().any(|one| one.checkpoint().is_some())
@@ -430,12 +435,12 @@ impl Task {
         let local = |one: &Ensured| one.report.as_ref().ok().and_then(|report| report.local.clone());
         let has_first_local = ensured.iter().filter_map(local).any(|local| local.is_first);
         if missed.is_some() || !self.is_strict {
-            return Protected { missed, unfinished, has_first_local };
+            return Protected { missed, unfinished, has_first_local, ensured };
         }
         // An earlier attempt in this turn may have failed.
         let is_unprotected = ensured.iter().any(|one| one.checkpoint().is_none() && manager.is_unprotected(&one.dir));
         let missed = is_unprotected.then(|| "this turn has no checkpoint; `piton status` says why".to_owned());
-        Protected { missed, unfinished, has_first_local }
+        Protected { missed, unfinished, has_first_local, ensured }
     }
 
     /// Runs a rollback. `problem` is appended to its output as a warning.

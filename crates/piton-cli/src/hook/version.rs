@@ -135,7 +135,4 @@ mod tests {
         assert_eq!(of_program(&link, Agent::named("qwen").version.packages), None);
         assert_eq!(of_program(&temp.path().join("gone"), Agent::named("gemini").version.packages), None);
     }
-
-    #[test]
-    fn a_parent_is_read_behind_any_name() {}
 }

@@ -1,9 +1,10 @@
 //! Claude Code.
 
+use std::fs;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::super::install::{Package, Source};
 use super::super::scratch::Scratch;
@@ -76,6 +77,18 @@ impl Agent for Claude {
 
     fn clear(&self) -> &'static str {
         "/clear"
+    }
+
+    fn add_mcp_server(&self, scratch: &Scratch, name: &str, line: &[&str]) -> Result<bool> {
+        let path = scratch.home.join(".claude.json");
+        let mut state: Value = serde_json::from_slice(&fs::read(&path)?)?;
+        state["mcpServers"][name] = json!({"type": "stdio", "command": line[0], "args": line[1..]});
+        fs::write(&path, format!("{state:#}"))?;
+        Ok(true)
+    }
+
+    fn mcp_answers(&self) -> [&'static [&'static str]; 2] {
+        [&["Space", "Down", "Enter"], &["Escape"]]
     }
 
     fn hook_files(&self, scratch: &Scratch) -> Vec<PathBuf> {

@@ -110,6 +110,14 @@ impl Agent for Codex {
         "/clear"
     }
 
+    fn add_mcp_server(&self, scratch: &Scratch, name: &str, line: &[&str]) -> Result<bool> {
+        let path = scratch.home.join(".codex/config.toml");
+        let (program, arguments) = (json!(line[0]), json!(line[1..]));
+        let more = format!("\n[mcp_servers.{name}]\ncommand = {program}\nargs = {arguments}\n");
+        fs::write(&path, fs::read_to_string(&path)? + &more)?;
+        Ok(true)
+    }
+
     fn hook_files(&self, scratch: &Scratch) -> Vec<PathBuf> {
         vec![scratch.home.join(".codex/hooks.json")]
     }

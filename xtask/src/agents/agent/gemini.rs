@@ -73,6 +73,10 @@ impl Agent for Gemini {
         "/clear"
     }
 
+    fn compact(&self) -> &'static str {
+        "/compress"
+    }
+
     fn hook_files(&self, scratch: &Scratch) -> Vec<PathBuf> {
         vec![scratch.home.join(".gemini/settings.json")]
     }

@@ -56,6 +56,10 @@ impl Agent for Hermes {
         &["❯"]
     }
 
+    fn background(&self) -> &'static [&'static str] {
+        &["Review the conversation above"]
+    }
+
     fn interrupt_keys(&self) -> &'static [&'static str] {
         &["C-c"]
     }
@@ -87,6 +91,10 @@ impl Agent for Hermes {
             ("SELECT * FROM messages WHERE session_id = ? ORDER BY id", session),
         ];
         rows_of(scratch, &scratch.home.join(".hermes/state.db"), &queries)
+    }
+
+    fn compact(&self) -> &'static str {
+        "/compress"
     }
 
     fn hook_files(&self, scratch: &Scratch) -> Vec<PathBuf> {

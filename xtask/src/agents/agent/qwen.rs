@@ -70,6 +70,10 @@ impl Agent for Qwen {
         "/clear"
     }
 
+    fn compact(&self) -> &'static str {
+        "/compress"
+    }
+
     fn hook_files(&self, scratch: &Scratch) -> Vec<PathBuf> {
         vec![scratch.home.join(".qwen/settings.json")]
     }

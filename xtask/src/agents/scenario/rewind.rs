@@ -4,51 +4,74 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use testkit::state::State;
 
-use super::super::scratch::Scratch;
+use super::super::scratch::{Prompt, Scratch};
 use super::super::tools::Step;
 use super::{Run, same};
 
 /// Prompts whose words occur in no other text.
-const PROMPTS: [&str; 4] =
+pub(super) const PROMPTS: [&str; 4] =
     ["add the alphaword line", "add the betaword line", "add the gammaword line", "add the deltaword line"];
 
-fn shell(command: &str) -> Vec<Step> {
-    vec![Step::Shell(command.to_owned())]
+/// Returns the step that changes files in the turn of that number.
+pub(super) fn change(number: usize) -> Step {
+    Step::Shell(format!("echo line {number} >> README.md && echo {number} > file-{number}.txt"))
 }
 
 /// Gives the agent four prompts that change files. Returns the state before each, and the session.
-fn four_prompts(scratch: &mut Scratch) -> Result<(Vec<State>, String)> {
+fn four_prompts(scratch: &mut Scratch, before_first: &[Step]) -> Result<(Vec<State>, String)> {
     let mut states = Vec::new();
     for (number, prompt) in (1..).zip(PROMPTS) {
         states.push(scratch.state());
-        scratch
-            .prompt(prompt, shell(&format!("echo line {number} >> README.md && echo {number} > file-{number}.txt")))?;
+        let mut steps = if number == 1 { before_first.to_vec() } else { Vec::new() };
+        steps.push(change(number));
+        scratch.prompt(prompt, steps)?;
         ensure!(states.last() != Some(&scratch.state()), "the agent did not change the files");
     }
     let session = scratch.session().context("no session")?.to_owned();
     Ok((states, session))
 }
 
-/// Rewinds to the prompt at `index`, checks the files and the old session, and continues in the fork.
-fn rewind(scratch: &mut Scratch, index: usize, states: &[State], session: &str) -> Result<()> {
-    let prompts = scratch.rows()?.into_iter().flat_map(|row| row.prompts.unwrap_or_default());
-    let turn = prompts.into_iter().find(|prompt| prompt.words == PROMPTS[index]).context("no such prompt")?.turn;
-    let before = scratch.agent.conversation(scratch, session)?;
-    let report = scratch.piton_json(&["rewind", &turn, "-y"])?;
-    same(&scratch.state(), &states[index], &format!("after `piton rewind` to prompt {}", index + 1))?;
-    ensure!(scratch.agent.conversation(scratch, session)? == before, "the old session was changed");
+/// A rewind that was made.
+pub(super) struct Rewound {
+    /// Session of the fork; `None` before the first prompt.
+    pub(super) forked: Option<String>,
+    /// Command that continues there.
+    pub(super) command: String,
+}
+
+/// Returns the newest turn with this prompt.
+pub(super) fn turn_of(scratch: &Scratch, prompt: &str) -> Result<Prompt> {
+    let mut prompts = scratch.rows()?.into_iter().flat_map(|row| row.prompts.unwrap_or_default());
+    prompts.find(|one| one.words == prompt).with_context(|| format!("no row has the prompt `{prompt}`"))
+}
+
+/// Rewinds to the prompt at `index` from a shell, and checks the files and the old session.
+pub(super) fn rewind_to(scratch: &Scratch, index: usize, want: &State) -> Result<Rewound> {
+    let prompt = turn_of(scratch, PROMPTS[index])?;
+    let session = prompt.session;
+    let before = scratch.agent.conversation(scratch, &session)?;
+    let report = scratch.piton_json(&["rewind", &prompt.turn, "-y"])?;
+    same(&scratch.state(), want, &format!("after `piton rewind` to prompt {}", index + 1))?;
+    ensure!(scratch.agent.conversation(scratch, &session)? == before, "the old session was changed");
     let conversation = &report["conversation"];
     ensure!(conversation["agent"] == scratch.agent.package().name, "{conversation}");
-    ensure!(conversation["session"] == session, "{conversation}");
+    ensure!(conversation["session"] == session.as_str(), "{conversation}");
     let forked = conversation["forked_session"].as_str();
     ensure!(forked.is_some() == (index > 0), "the fork before prompt {} is {conversation}", index + 1);
     let command = conversation["command"].as_str().context("no command")?;
     ensure!(forked.is_none_or(|forked| command.contains(forked)), "the command does not name the fork: {command}");
+    Ok(Rewound { forked: forked.map(str::to_owned), command: command.to_owned() })
+}
+
+/// Rewinds to the prompt at `index`, and continues in the fork without a terminal.
+fn rewind(scratch: &mut Scratch, index: usize, states: &[State], session: &str) -> Result<()> {
+    let rewound = rewind_to(scratch, index, &states[index])?;
+    let before = scratch.agent.conversation(scratch, session)?;
     let asked = format!("go on after the rewind to {}", index + 1);
     let count = scratch.model.count();
-    scratch.continue_in(forked);
+    scratch.continue_in(rewound.forked.as_deref());
     scratch.prompt(&asked, Vec::new())?;
-    expect_messages(scratch, count, &asked, index)?;
+    expect_messages(scratch, count, &asked, index, headless_ending)?;
     ensure!(
         scratch.agent.package().name == "gemini" || scratch.agent.conversation(scratch, session)? == before,
         "the old session was changed by the prompt in the fork"
@@ -56,31 +79,42 @@ fn rewind(scratch: &mut Scratch, index: usize, states: &[State], session: &str) 
     Ok(())
 }
 
+fn headless_ending(turn: usize) -> String {
+    format!("That was turn {turn}.")
+}
+
 /// Fails unless the requests since `count` with the prompt hold all of the first `index` turns and nothing of the others.
-fn expect_messages(scratch: &Scratch, count: usize, asked: &str, index: usize) -> Result<()> {
+/// `ending` returns the last words of the model in a turn.
+pub(super) fn expect_messages(
+    scratch: &Scratch,
+    count: usize,
+    asked: &str,
+    index: usize,
+    ending: fn(usize) -> String,
+) -> Result<()> {
+    for (number, prompt) in (1..).zip(PROMPTS) {
+        for words in [prompt, ending(number).as_str()] {
+            expect_held(scratch, count, asked, words, number <= index)?;
+        }
+    }
+    Ok(())
+}
+
+/// Fails unless a request since `count` with the prompt holds these words, or unless none does.
+pub(super) fn expect_held(scratch: &Scratch, count: usize, asked: &str, words: &str, want: bool) -> Result<()> {
     let calls = scratch.model.calls();
     let calls: Vec<_> = calls.iter().skip(count).filter(|call| call.holds(asked)).collect();
     ensure!(!calls.is_empty(), "no request to the model holds `{asked}`");
+    let holds = calls.iter().any(|call| call.holds(words));
     let log = scratch.root.join("log/requests");
-    for (number, prompt) in (1..).zip(PROMPTS) {
-        let ending = format!("That was turn {number}.");
-        let is_before = number <= index;
-        for words in [prompt, ending.as_str()] {
-            let holds = calls.iter().any(|call| call.holds(words));
-            ensure!(
-                holds == is_before,
-                "`{words}` in the request is {holds}, should be {is_before}: {}",
-                log.display()
-            );
-        }
-    }
+    ensure!(holds == want, "`{words}` in the request is {holds}, should be {want}: {}", log.display());
     Ok(())
 }
 
 /// Four prompts, a rewind to each, and at last the old session, which still has all of them.
 pub(super) fn each_prompt(run: &mut Run) -> Result<()> {
     run.scratch.protect()?;
-    let (states, session) = four_prompts(&mut run.scratch)?;
+    let (states, session) = four_prompts(&mut run.scratch, &[])?;
     for (name, index) in [("rewind-4", 3), ("rewind-3", 2), ("rewind-2", 1), ("rewind-1", 0)] {
         run.check(name, |scratch| rewind(scratch, index, &states, &session));
     }
@@ -88,7 +122,7 @@ pub(super) fn each_prompt(run: &mut Run) -> Result<()> {
         let count = scratch.model.count();
         scratch.continue_in(Some(&session));
         scratch.prompt("go on in the old session", Vec::new())?;
-        expect_messages(scratch, count, "go on in the old session", 4)
+        expect_messages(scratch, count, "go on in the old session", 4, headless_ending)
     });
     run.check("rewind-list", |scratch| {
         let states = fork_states(scratch)?;
@@ -107,8 +141,7 @@ fn fork_states(scratch: &Scratch) -> Result<Vec<String>> {
 
 /// Makes a fork and removes it. The others, which were continued, stay.
 fn unused_forks_are_removed(scratch: &Scratch, session: &str) -> Result<()> {
-    let prompts = scratch.rows()?.into_iter().flat_map(|row| row.prompts.unwrap_or_default());
-    let turn = prompts.into_iter().find(|prompt| prompt.words == PROMPTS[2]).context("no such prompt")?.turn;
+    let turn = turn_of(scratch, PROMPTS[2])?.turn;
     let files = scratch.state();
     let before = scratch.agent.conversation(scratch, session)?;
     let made = scratch.piton_json(&["rewind", &turn, "--conversation-only"])?;
@@ -132,13 +165,11 @@ pub(super) fn in_worktree(run: &mut Run) -> Result<()> {
     scratch.project = place;
     scratch.agent.configure(scratch)?;
     scratch.protect()?;
-    let (states, session) = four_prompts(scratch)?;
+    let (states, session) = four_prompts(scratch, &[])?;
     run.check("rewind-worktree", |scratch| rewind(scratch, 2, &states, &session));
     run.check("rewind-fork", |scratch| {
         // The first prompt in the fork is one of the fork alone.
-        let prompts = scratch.rows()?.into_iter().flat_map(|row| row.prompts.unwrap_or_default());
-        let asked = "go on after the rewind to 3";
-        let turn = prompts.into_iter().find(|prompt| prompt.words == asked).context("no such prompt")?.turn;
+        let turn = turn_of(scratch, "go on after the rewind to 3")?.turn;
         let fork = scratch.session().context("no session")?.to_owned();
         let before = scratch.agent.conversation(scratch, &fork)?;
         let report = scratch.piton_json(&["rewind", &turn, "-y"])?;
@@ -147,7 +178,23 @@ pub(super) fn in_worktree(run: &mut Run) -> Result<()> {
         let count = scratch.model.count();
         scratch.continue_in(report["conversation"]["forked_session"].as_str());
         scratch.prompt("go on in the fork of the fork", Vec::new())?;
-        expect_messages(scratch, count, "go on in the fork of the fork", 2)
+        expect_messages(scratch, count, "go on in the fork of the fork", 2, headless_ending)
     });
+    Ok(())
+}
+
+const SUBTASK: &str = "look into the subword matter";
+
+/// A conversation in which a subagent worked: it goes back like any other.
+pub(super) fn with_subagent(run: &mut Run) -> Result<()> {
+    run.scratch.protect()?;
+    run.scratch.model.set_subagent(SUBTASK, vec![Step::Shell("echo sub > sub.txt".to_owned())]);
+    // Some agents do not wait for their subagents.
+    let wait = "for i in $(seq 100); do test -e sub.txt && break; sleep 0.1; done";
+    let steps = [Step::Subagent(SUBTASK.to_owned()), Step::Shell(wait.to_owned())];
+    let (states, session) = four_prompts(&mut run.scratch, &steps)?;
+    ensure!(run.scratch.project.join("sub.txt").exists(), "no subagent ran");
+    run.check("rewind-subagent", |scratch| rewind(scratch, 2, &states, &session));
+    run.check("rewind-subagent-next", |scratch| rewind(scratch, 1, &states, &session));
     Ok(())
 }

@@ -18,7 +18,9 @@ pub(super) fn parse(body: &Value) -> (Vec<Tool>, Vec<Event>) {
     for message in body["messages"].as_array().into_iter().flatten().filter(|message| message["role"] == "user") {
         let content = &message["content"];
         let parts = content.as_array().into_iter().flatten();
-        let results = parts.filter(|part| part["type"] == "tool_result").count();
+        // Tools that the model has searched for are not a result of a step.
+        let is_search = |part: &Value| part["content"][0]["type"] == "tool_reference";
+        let results = parts.filter(|part| part["type"] == "tool_result" && !is_search(part)).count();
         events.extend((0..results).map(|_| Event::ToolResult));
         let text = text_of(content);
         events.extend((!text.is_empty()).then_some(Event::User(text)));

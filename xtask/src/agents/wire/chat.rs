@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::super::http::Reply;
 use super::super::model::Event;
 use super::super::tools::{Arguments, Say, Tool};
-use super::{fresh, json_reply, seconds, stream, text_of};
+use super::{fresh, json_reply, seconds, stream, text_of, tokens_of};
 
 pub(super) fn parse(body: &Value) -> (Vec<Tool>, Vec<Event>) {
     let tools = body["tools"].as_array().into_iter().flatten().map(|tool| Tool {
@@ -25,7 +25,8 @@ pub(super) fn parse(body: &Value) -> (Vec<Tool>, Vec<Event>) {
 
 pub(super) fn reply(body: &Value, say: &Say) -> Reply {
     let mut base = json!({"id": fresh("chatcmpl-"), "created": seconds(), "model": body["model"]});
-    let usage = json!({"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120});
+    let tokens = tokens_of(body);
+    let usage = json!({"prompt_tokens": tokens, "completion_tokens": 20, "total_tokens": tokens + 20});
     let (message, finish) = match say {
         Say::Text(text) => (json!({"role": "assistant", "content": text}), "stop"),
         Say::Call { tool, arguments, .. } => {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::super::http::Reply;
 use super::super::model::Event;
 use super::super::tools::{Arguments, Say, Tool};
-use super::{fresh, json_reply, stream};
+use super::{fresh, json_reply, stream, tokens_of};
 
 pub(super) fn parse(body: &Value) -> (Vec<Tool>, Vec<Event>) {
     let sets = body["tools"].as_array().into_iter().flatten();
@@ -26,7 +26,7 @@ pub(super) fn parse(body: &Value) -> (Vec<Tool>, Vec<Event>) {
     (tools.collect(), events.collect())
 }
 
-pub(super) fn reply(target: &str, say: &Say) -> Reply {
+pub(super) fn reply(target: &str, body: &Value, say: &Say) -> Reply {
     let part = match say {
         Say::Text(text) => json!({"text": text}),
         Say::Call { tool, arguments, .. } => {
@@ -39,9 +39,10 @@ pub(super) fn reply(target: &str, say: &Say) -> Reply {
         }
     };
     let content = json!({"role": "model", "parts": [part]});
+    let tokens = tokens_of(body);
     let answer = json!({
         "candidates": [{"content": content, "finishReason": "STOP", "index": 0}],
-        "usageMetadata": {"promptTokenCount": 100, "candidatesTokenCount": 20, "totalTokenCount": 120},
+        "usageMetadata": {"promptTokenCount": tokens, "candidatesTokenCount": 20, "totalTokenCount": tokens + 20},
         "modelVersion": "scripted", "responseId": fresh("r"),
     });
     match (target.contains(":streamGenerateContent"), target.contains("alt=sse")) {

@@ -21,6 +21,10 @@ pub(super) fn parse(body: &Value) -> (Vec<Tool>, Vec<Event>) {
             "additional_tools" => {
                 item["tools"].as_array().into_iter().flatten().for_each(|tool| add(&mut tools, tool, None));
             }
+            // Tools that the model has searched for: not a result of a step.
+            "tool_search_output" => {
+                item["tools"].as_array().into_iter().flatten().for_each(|tool| add(&mut tools, tool, None));
+            }
             "message" if item["role"] == "user" => events.push(Event::User(text_of(&item["content"]))),
             _ if kind.ends_with("_output") => events.push(Event::ToolResult),
             _ => {}
@@ -37,6 +41,12 @@ fn add(tools: &mut Vec<Tool>, tool: &Value, namespace: Option<&str>) {
             schema: tool["parameters"].clone(),
             is_custom: kind == "custom",
             namespace: namespace.map(str::to_owned),
+        }),
+        Some(kind @ "tool_search") => tools.push(Tool {
+            name: kind.to_owned(),
+            schema: tool["parameters"].clone(),
+            is_custom: false,
+            namespace: None,
         }),
         Some("namespace") => {
             tool["tools"].as_array().into_iter().flatten().for_each(|tool| add(tools, tool, Some(name)));
@@ -85,6 +95,7 @@ pub(super) fn reply(body: &Value, say: &Say) -> Reply {
             let part = json!({"content_index": 0, "part": item["content"][0]});
             events.push(event("response.content_part.done", part));
         }
+        Some("tool_search_call") => events.push(event("response.output_item.added", json!({"item": added}))),
         Some("custom_tool_call") => {
             added["input"] = json!("");
             events.push(event("response.output_item.added", json!({"item": added})));
@@ -113,6 +124,10 @@ fn item(say: &Say) -> Value {
         Say::Text(text) => json!({
             "type": "message", "id": fresh("msg_"), "role": "assistant", "status": "completed",
             "content": [{"type": "output_text", "text": text, "annotations": []}],
+        }),
+        Say::Call { tool, arguments: Arguments::Json(arguments), .. } if tool == "tool_search" => json!({
+            "type": "tool_search_call", "id": fresh("ts_"), "call_id": fresh("call_"), "status": "completed",
+            "execution": "client", "arguments": arguments,
         }),
         Say::Call { tool, namespace, arguments } => {
             let mut item = json!({"call_id": fresh("call_"), "name": tool, "status": "completed"});

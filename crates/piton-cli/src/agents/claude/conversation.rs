@@ -15,7 +15,7 @@ pub(super) const SPEC: ConversationSpec = ConversationSpec {
     plan,
     resume: |session| vec!["claude".to_owned(), "--resume".to_owned(), session.to_owned()],
     resume_inside: Some(|session| format!("/resume {session}")),
-    service: None,
+    open_database: None,
 };
 
 /// Records that name the last prompt or one that waits, which may be one that is cut off.

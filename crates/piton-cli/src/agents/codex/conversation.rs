@@ -14,7 +14,7 @@ pub(super) const SPEC: ConversationSpec = ConversationSpec {
     plan,
     resume: |session| vec!["codex".to_owned(), "resume".to_owned(), session.to_owned()],
     resume_inside: Some(|session| format!("/resume {session}")),
-    service: None,
+    open_database: None,
 };
 
 fn plan(request: &CutRequest<'_>) -> Result<Draft, WhyNot> {

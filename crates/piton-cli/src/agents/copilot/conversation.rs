@@ -12,7 +12,7 @@ pub(super) const SPEC: ConversationSpec = ConversationSpec {
     plan,
     resume: |session| vec!["copilot".to_owned(), format!("--resume={session}")],
     resume_inside: Some(|session| format!("/resume {session}")),
-    service: None,
+    open_database: None,
 };
 
 /// Events at the end of a turn that are about the process, not about the conversation.

@@ -13,7 +13,7 @@ pub(super) const SPEC: ConversationSpec = ConversationSpec {
     plan,
     resume: |session| vec!["gemini".to_owned(), "--resume".to_owned(), session.to_owned()],
     resume_inside: None,
-    service: None,
+    open_database: None,
 };
 
 fn plan(request: &CutRequest<'_>) -> Result<Draft, WhyNot> {

@@ -10,16 +10,16 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::conversation::{
-    ChatMessage, ConversationSpec, CutRequest, DatabasePlace, Draft, ForkDatabase, MadeFork, WhyNot,
-};
+use crate::conversation::{ChatMessage, ConversationSpec, CutRequest, Draft, ForkDatabase, MadeFork, WhyNot};
 
 pub(super) const SPEC: ConversationSpec = ConversationSpec {
     versions: &["0.19."],
     plan,
     resume: |session| vec!["hermes".to_owned(), "--resume".to_owned(), session.to_owned()],
     resume_inside: Some(|session| format!("/resume {session}")),
-    service: Some(ForkDatabase { state, remove }),
+    open_database: Some(|home, find_program| {
+        Ok(Box::new(StateDatabase { path: database(home)?, python: python(find_program)? }))
+    }),
 };
 
 const SCRIPT: &str = include_str!("../texts/hermes/fork.py");
@@ -59,15 +59,22 @@ fn plan(request: &CutRequest<'_>) -> Result<Draft, WhyNot> {
     Ok(Draft::of_call(dir, messages, make))
 }
 
-fn state(place: &DatabasePlace<'_>, session: &str) -> Result<Option<String>, WhyNot> {
-    let ask = json!({"do": "state", "db": database(place.home)?, "session": session});
-    let answer = run(&python(place.find_program)?, &ask)?;
-    Ok(answer["state"].as_str().map(str::to_owned))
+/// The database of Hermes. Each request runs Python once, which takes a tenth of a second.
+struct StateDatabase {
+    path: String,
+    python: PathBuf,
 }
 
-fn remove(place: &DatabasePlace<'_>, session: &str, state: &str) -> Result<bool, WhyNot> {
-    let ask = json!({"do": "remove", "db": database(place.home)?, "session": session, "state": state});
-    Ok(run(&python(place.find_program)?, &ask)?["removed"] == true)
+impl ForkDatabase for StateDatabase {
+    fn state(&self, _dir: &Path, session: &str) -> Result<Option<String>, WhyNot> {
+        let answer = run(&self.python, &json!({"do": "state", "db": self.path, "session": session}))?;
+        Ok(answer["state"].as_str().map(str::to_owned))
+    }
+
+    fn remove(&self, _dir: &Path, session: &str, state: &str) -> Result<bool, WhyNot> {
+        let ask = json!({"do": "remove", "db": self.path, "session": session, "state": state});
+        Ok(run(&self.python, &ask)?["removed"] == true)
+    }
 }
 
 fn database(home: &Path) -> Result<String, WhyNot> {

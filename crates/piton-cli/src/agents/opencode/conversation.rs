@@ -1,12 +1,12 @@
 //! Conversations of opencode, which forks them itself: through its server, which runs for that long.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
 use super::server::LoopbackServer;
 use crate::conversation::{
-    ChatMessage, ConversationSpec, CutRequest, DatabasePlace, Draft, ForkDatabase, MadeFork, WhyNot, check_version,
+    ChatMessage, ConversationSpec, CutRequest, Draft, ForkDatabase, MadeFork, WhyNot, check_version,
 };
 use crate::edit::files;
 
@@ -15,18 +15,22 @@ pub(super) const SPEC: ConversationSpec = ConversationSpec {
     plan,
     resume: |session| vec!["opencode".to_owned(), "--session".to_owned(), session.to_owned()],
     resume_inside: None,
-    service: Some(ForkDatabase { state, remove }),
+    open_database: Some(|home, find_program| {
+        let program = find_program("opencode").ok_or_else(not_found)?;
+        Ok(Box::new(LoopbackServer::start(&program, home)?))
+    }),
 };
 
 fn plan(request: &CutRequest<'_>) -> Result<Draft, WhyNot> {
     request.check_recorded_version(SPEC.versions)?;
     let program = (request.find_program)("opencode").ok_or_else(not_found)?;
     let (session, wanted) = (id(&request.turn.session)?, id(request.message()?)?);
-    let server = LoopbackServer::start(&program, request.project)?;
-    let info = server.get(&format!("/session/{session}"))?;
+    let project = request.project.to_owned();
+    let server = LoopbackServer::start(&program, &project)?;
+    let info = server.get(&project, &format!("/session/{session}"))?;
     check_version(info["version"].as_str().unwrap_or("unknown"), SPEC.versions)?;
     let dir = info["directory"].as_str().map(PathBuf::from);
-    let all = messages(&server, &session)?;
+    let all = messages(&server, &project, &session)?;
     // Of an unknown message, opencode forks everything.
     let is_it = |message: &Value| message["info"]["id"] == wanted.as_str() && message["info"]["role"] == "user";
     let count = all.iter().position(is_it).ok_or_else(|| WhyNot::new("the prompt is not in it"))?;
@@ -36,15 +40,16 @@ fn plan(request: &CutRequest<'_>) -> Result<Draft, WhyNot> {
     let shown = all[..count].iter().filter_map(message).collect();
     let title = request.title.clone();
     let make = move || {
-        let forked = server.send("POST", &format!("/session/{session}/fork"), &json!({"messageID": wanted}))?;
+        let forked =
+            server.send(&project, "POST", &format!("/session/{session}/fork"), &json!({"messageID": wanted}))?;
         let new = id(forked["id"].as_str().unwrap_or_default())?;
-        let held = messages(&server, &new)?;
+        let held = messages(&server, &project, &new)?;
         if held.len() != count {
-            server.send("DELETE", &format!("/session/{new}"), &json!({}))?;
+            server.send(&project, "DELETE", &format!("/session/{new}"), &json!({}))?;
             return Err(WhyNot::new("opencode made a fork with other messages, which was removed again"));
         }
-        server.send("PATCH", &format!("/session/{new}"), &json!({"title": title}))?;
-        Ok(MadeFork { state: digest(&server, &new)?, session: new })
+        server.send(&project, "PATCH", &format!("/session/{new}"), &json!({"title": title}))?;
+        Ok(MadeFork { state: digest(&server, &project, &new)?, session: new })
     };
     Ok(Draft::of_call(dir, shown, make))
 }
@@ -59,8 +64,8 @@ fn id(text: &str) -> Result<String, WhyNot> {
     if is_plain { Ok(text.to_owned()) } else { Err(WhyNot::format(format!("the id {text:?}"))) }
 }
 
-fn messages(server: &LoopbackServer, session: &str) -> Result<Vec<Value>, WhyNot> {
-    let list = server.get(&format!("/session/{session}/message"))?;
+fn messages(server: &LoopbackServer, dir: &Path, session: &str) -> Result<Vec<Value>, WhyNot> {
+    let list = server.get(dir, &format!("/session/{session}/message"))?;
     list.as_array().cloned().ok_or_else(|| WhyNot::format("the messages of a session"))
 }
 
@@ -76,27 +81,25 @@ fn message(value: &Value) -> Option<ChatMessage> {
 }
 
 /// Returns a digest of the title and of all messages.
-fn digest(server: &LoopbackServer, session: &str) -> Result<String, WhyNot> {
-    let info = server.get(&format!("/session/{session}"))?;
-    let all = messages(server, session)?;
+fn digest(server: &LoopbackServer, dir: &Path, session: &str) -> Result<String, WhyNot> {
+    let info = server.get(dir, &format!("/session/{session}"))?;
+    let all = messages(server, dir, session)?;
     Ok(files::sum(json!([info["title"], all]).to_string().as_bytes()))
 }
 
-fn state(place: &DatabasePlace<'_>, session: &str) -> Result<Option<String>, WhyNot> {
-    let program = (place.find_program)("opencode").ok_or_else(not_found)?;
-    let server = LoopbackServer::start(&program, place.dir)?;
-    if !server.has(&format!("/session/{}", id(session)?))? {
-        return Ok(None);
+impl ForkDatabase for LoopbackServer {
+    fn state(&self, dir: &Path, session: &str) -> Result<Option<String>, WhyNot> {
+        if !self.has(dir, &format!("/session/{}", id(session)?))? {
+            return Ok(None);
+        }
+        digest(self, dir, session).map(Some)
     }
-    digest(&server, session).map(Some)
-}
 
-fn remove(place: &DatabasePlace<'_>, session: &str, state: &str) -> Result<bool, WhyNot> {
-    let program = (place.find_program)("opencode").ok_or_else(not_found)?;
-    let server = LoopbackServer::start(&program, place.dir)?;
-    if digest(&server, &id(session)?)? != state {
-        return Ok(false);
+    fn remove(&self, dir: &Path, session: &str, state: &str) -> Result<bool, WhyNot> {
+        if digest(self, dir, &id(session)?)? != state {
+            return Ok(false);
+        }
+        self.send(dir, "DELETE", &format!("/session/{session}"), &json!({}))?;
+        Ok(true)
     }
-    server.send("DELETE", &format!("/session/{session}"), &json!({}))?;
-    Ok(true)
 }

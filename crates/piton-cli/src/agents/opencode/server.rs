@@ -19,8 +19,9 @@ const START: Duration = Duration::from_secs(60);
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Maximum length of an answer: all messages of a session.
 const ANSWER_BYTES_MAX: usize = 512 << 20;
-/// Runs a program until stdin is closed, which happens even if this process is killed, and then kills the whole group.
-const UNTIL_CLOSED: &str = r#""$0" "$@" < /dev/null & cat > /dev/null; kill -KILL 0"#;
+/// Runs a program until it ends or stdin is closed, which happens even if this process is killed, and then kills the whole
+/// group.
+const UNTIL_CLOSED: &str = r#"{ "$0" "$@" < /dev/null; kill -KILL 0; } & cat > /dev/null; kill -KILL 0"#;
 const ADDRESS: &str = "http://127.0.0.1:";
 
 /// A running server. It is killed when this is dropped, together with what it started.
@@ -28,11 +29,10 @@ pub(super) struct LoopbackServer {
     child: Child,
     port: u16,
     authorization: String,
-    directory: String,
 }
 
 impl LoopbackServer {
-    /// Starts the server for a directory, without plugins, with a password that only this process knows.
+    /// Starts the server in a directory, without plugins, with a password that only this process knows.
     pub(super) fn start(program: &Path, dir: &Path) -> Result<Self, WhyNot> {
         let failed = |error: std::io::Error| WhyNot::new(format!("cannot run opencode: {error}"));
         let password = uuid::Uuid::new_v4().simple().to_string();
@@ -44,12 +44,7 @@ impl LoopbackServer {
         platform::start_in_own_group(command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()));
         let mut child = command.spawn().map_err(failed)?;
         let out = child.stdout.take();
-        let mut server = Self {
-            child,
-            port: 0,
-            authorization: base64(format!("opencode:{password}").as_bytes()),
-            directory: encoded(&dir.to_string_lossy()),
-        };
+        let mut server = Self { child, port: 0, authorization: base64(format!("opencode:{password}").as_bytes()) };
         let (send, ports) = mpsc::channel();
         let read = move || {
             for line in out.into_iter().flat_map(|out| BufReader::new(out).lines()).map_while(Result::ok) {
@@ -64,20 +59,20 @@ impl LoopbackServer {
         Ok(server)
     }
 
-    /// Returns the answer to a request for reading.
-    pub(super) fn get(&self, path: &str) -> Result<Value, WhyNot> {
-        self.send("GET", path, &Value::Null)
+    /// Returns the answer to a request for reading. Sessions are looked up for the project in `dir`.
+    pub(super) fn get(&self, dir: &Path, path: &str) -> Result<Value, WhyNot> {
+        self.send(dir, "GET", path, &Value::Null)
     }
 
     /// Returns true if the server knows a path.
-    pub(super) fn has(&self, path: &str) -> Result<bool, WhyNot> {
-        Ok(self.request("GET", path, "")?.0 != 404)
+    pub(super) fn has(&self, dir: &Path, path: &str) -> Result<bool, WhyNot> {
+        Ok(self.request(dir, "GET", path, "")?.0 != 404)
     }
 
     /// Sends a request, and returns the JSON of the answer.
-    pub(super) fn send(&self, method: &str, path: &str, body: &Value) -> Result<Value, WhyNot> {
+    pub(super) fn send(&self, dir: &Path, method: &str, path: &str, body: &Value) -> Result<Value, WhyNot> {
         let body = if body.is_null() { String::new() } else { body.to_string() };
-        let (status, answer) = self.request(method, path, &body)?;
+        let (status, answer) = self.request(dir, method, path, &body)?;
         if !(200..300).contains(&status) {
             return Err(WhyNot::new(format!("opencode answered {method} {path} with status {status}")));
         }
@@ -86,14 +81,14 @@ impl LoopbackServer {
     }
 
     /// Sends a request on a connection of its own, with which the answer ends.
-    fn request(&self, method: &str, path: &str, body: &str) -> Result<(u16, Vec<u8>), WhyNot> {
+    fn request(&self, dir: &Path, method: &str, path: &str, body: &str) -> Result<(u16, Vec<u8>), WhyNot> {
         let failed = |error: std::io::Error| WhyNot::new(format!("the server of opencode does not answer: {error}"));
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).map_err(failed)?;
         stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
         let head = format!(
             "{method} {path}?directory={} HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nAuthorization: Basic {}\r\nContent-Type: \
              application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
-            self.directory,
+            encoded(&dir.to_string_lossy()),
             self.port,
             self.authorization,
             body.len(),

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::conversation::chain::{self, ChainNode};
 use crate::conversation::transcript::{self, Transcript, text_of};
@@ -14,7 +14,7 @@ pub(super) const SPEC: ConversationSpec = ConversationSpec {
     plan,
     resume: |session| vec!["qwen".to_owned(), "--resume".to_owned(), session.to_owned()],
     resume_inside: None,
-    service: None,
+    open_database: None,
 };
 
 fn plan(request: &CutRequest<'_>) -> Result<Draft, WhyNot> {
@@ -61,6 +61,13 @@ fn plan(request: &CutRequest<'_>) -> Result<Draft, WhyNot> {
         }
         bytes.extend_from_slice(&line);
     }
+    // As Qwen itself names a fork.
+    let title = json!({
+        "uuid": uuid::Uuid::new_v4().to_string(), "parentUuid": leaf, "sessionId": new, "timestamp": request.now.to_string(),
+        "type": "system", "subtype": "custom_title", "cwd": dir, "version": values[0].1["version"],
+        "systemPayload": {"customTitle": request.title, "titleSource": "manual"},
+    });
+    bytes.extend_from_slice(format!("{title}\n").as_bytes());
     let file = transcript.sibling(transcript.beside(&format!("{new}.jsonl")), bytes);
     Ok(Draft::of_files(dir, messages, new, vec![file]))
 }

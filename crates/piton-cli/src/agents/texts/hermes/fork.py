@@ -29,6 +29,9 @@ FRESH = (
 ).split()
 # A prompt is stored shortly after its hook was called.
 SECONDS_MAX = 120
+# Start of the message that replaces others, and the longest time between two messages of one compaction, in seconds.
+SUMMARY = "[CONTEXT COMPACTION"
+MOMENT = 0.001
 
 
 class WhyNot(Exception):
@@ -69,14 +72,43 @@ def before(db, ask):
     row = session(db, ask["session"])
     if row is None:
         raise WhyNot("there is no session " + ask["session"])
-    active = [message for message in messages(db, ask["session"]) if message["active"]]
-    users = [at for at, message in enumerate(active) if message["role"] == "user"]
-    if ask["ordinal"] < 1 or ask["ordinal"] > len(users):
+    stored = messages(db, ask["session"])
+    # A compaction leaves the messages that it replaces, and stores a summary and copies of some of them.
+    full = [message for message in stored[: compacted_from(stored)] if message["active"] or message["compacted"]]
+    active = [message for message in stored if message["active"]]
+    for kept, earliest in ((full, -1), (active, -SECONDS_MAX)):
+        at = place_of_prompt(kept, ask, earliest)
+        if at is not None and not is_copy(stored, kept[at]):
+            return dict(zip(SESSIONS, row)), [{**message, "active": 1, "compacted": 0} for message in kept[:at]]
+    if sum(message["role"] == "user" for message in active) < ask["ordinal"]:
         raise WhyNot("the prompt is not in it")
+    raise WhyNot("it was changed since the prompt: prompts were taken back, or it was compacted more than once")
+
+
+def place_of_prompt(kept, ask, earliest):
+    users = [at for at, message in enumerate(kept) if message["role"] == "user"]
+    if ask["ordinal"] < 1 or ask["ordinal"] > len(users):
+        return None
     at = users[ask["ordinal"] - 1]
-    if abs(active[at]["timestamp"] - ask["time"]) > SECONDS_MAX:
-        raise WhyNot("it was changed since the prompt: prompts were taken back, or it was compacted")
-    return dict(zip(SESSIONS, row)), active[:at]
+    return at if earliest <= kept[at]["timestamp"] - ask["time"] <= SECONDS_MAX else None
+
+
+def is_summary(message):
+    return (message["content"] or "").startswith(SUMMARY)
+
+
+def compacted_from(stored):
+    """Returns the place of the first message that a compaction stored: all of them within a moment."""
+    at = next((at for at, message in enumerate(stored) if is_summary(message)), len(stored))
+    while 0 < at < len(stored) and stored[at]["timestamp"] - stored[at - 1]["timestamp"] < MOMENT:
+        at -= 1
+    return at
+
+
+def is_copy(stored, message):
+    """Returns true if a compaction stored the message: then it is not the prompt, but a copy of one."""
+    summaries = [one["timestamp"] for one in stored if is_summary(one)]
+    return any(abs(message["timestamp"] - time) < MOMENT * len(stored) for time in summaries)
 
 
 def plan(ask):
