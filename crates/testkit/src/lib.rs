@@ -14,6 +14,8 @@ use std::process::{Child, Command, Output, Stdio};
 
 use tempfile::TempDir;
 
+#[cfg(target_os = "linux")]
+pub mod fuse;
 mod kept;
 pub mod modules;
 pub mod prose;

@@ -10,14 +10,20 @@ mod probe;
 mod tree;
 
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+use std::{fs, io, thread};
 
 use piton::json::{AtDir, JsonPath, keyword};
 use piton::{Error, ErrorKind};
+use tempfile::TempDir;
 
 use self::check::{Checks, SelfCheck, Verdict, elapsed_ms};
 use crate::output::{Output, Said, plain};
 use crate::platform;
+
+/// Number of attempts to remove the directory of the test, and the time between them.
+const REMOVALS_MAX: u32 = 100;
+const BETWEEN_REMOVALS: Duration = Duration::from_millis(50);
 
 /// JSON of the self-test.
 #[derive(serde::Serialize)]
@@ -49,22 +55,24 @@ pub(crate) fn run(dir: &Path, output: &Output) -> anyhow::Result<()> {
             .with_hint("name a directory of the file system to be tested, in which you can write")
     })?;
     let root = scratch.path().canonicalize().unwrap_or_else(|_| scratch.path().to_owned());
+    let file_system = platform::file_system_of(&root);
     let mut checks = Checks::default();
     let names = probe::all(&root, &mut checks);
     exact::all(&root, &names, &mut checks);
     crash::all(&root, &mut checks);
+    remove(scratch);
     let checks = checks.0;
     let failed = checks.iter().filter(|check| check.verdict == Verdict::Failed).count();
     output.json(&SelfTestJson {
         ok: failed == 0,
         dir: JsonPath::of(dir),
-        file_system: platform::file_system_of(&root),
+        file_system: file_system.clone(),
         version: env!("CARGO_PKG_VERSION"),
         platform: format!("{} {}", std::env::consts::OS, std::env::consts::ARCH),
         checks: &checks,
         elapsed_ms: elapsed_ms(began),
     });
-    output.text(&as_text(dir, platform::file_system_of(&root), &checks));
+    output.text(&as_text(dir, file_system, &checks));
     if failed > 0 {
         output.hint(
             "keep the project, or the store (`--base DIR`), on another file system; `--json` is for a bug report",
@@ -72,6 +80,17 @@ pub(crate) fn run(dir: &Path, output: &Output) -> anyhow::Result<()> {
         return Err(Said(1).into());
     }
     Ok(())
+}
+
+/// Removes the directory of the test. A command that was killed may have started maintenance, which still writes there.
+fn remove(scratch: TempDir) {
+    let dir = scratch.keep();
+    for _ in 0..REMOVALS_MAX {
+        match fs::remove_dir_all(&dir) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => thread::sleep(BETWEEN_REMOVALS),
+            _ => return,
+        }
+    }
 }
 
 fn as_text(dir: &Path, file_system: Option<String>, checks: &[SelfCheck]) -> String {

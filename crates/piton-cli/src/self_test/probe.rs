@@ -78,7 +78,8 @@ fn modes(root: &Path) -> Result<VerdictInWords, String> {
     let file = File::create(&path).map_err(|error| said(&error))?;
     for mode in [0o755, 0o644, 0o600, 0o444, 0o711] {
         if let Err(error) = platform::set_mode(&file, mode) {
-            return Ok((Limited, format!("permissions cannot be set ({error}): they are not restored")));
+            let limit = "they are not restored, and a store here would be open to others";
+            return Ok((Failed, format!("permissions cannot be set ({error}): {limit}")));
         }
         let found = platform::mode(&path.symlink_metadata().map_err(|error| said(&error))?);
         if found != mode {
@@ -140,7 +141,8 @@ fn pair(root: &Path, name: &str, first: &[u8], second: &[u8], how: &str) -> Resu
     let (first, second): (&OsStr, &OsStr) = (platform::name_of_bytes(first), platform::name_of_bytes(second));
     fs::write(dir.join(first), "first").map_err(|error| said(&error))?;
     if !listed(&dir)?.contains(first) {
-        return Ok((Failed, "a name is listed in another form than it was given".to_owned()));
+        let limit = "files come back under the names that are listed; a checkpoint from elsewhere keeps differing";
+        return Ok((Limited, format!("a name is listed in another form than it was given: {limit}")));
     }
     let made = fs::write(dir.join(second), "second");
     let is_apart = made.is_ok() && fs::read(dir.join(first)).is_ok_and(|read| read == b"first");

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
+use testkit::fuse::{FuseMount, Quirk};
 use testkit::{Sandbox, clean_command, has_program};
 
 use crate::kit::{PITON, Ran, command, run};
@@ -42,7 +43,7 @@ fn what_a_file_system_cannot_do_is_named() {
         ("renameat2:error=EINVAL", "exchange", "limited"),
         ("flock:error=ENOLCK", "locks", "failed"),
         ("fsync:error=EIO", "sync", "failed"),
-        ("fchmod:error=EPERM", "modes", "limited"),
+        ("fchmod:error=EPERM", "modes", "failed"),
         ("symlinkat,symlink:error=EPERM", "links", "limited"),
         ("rename:error=EPERM", "rename", "failed"),
     ] {
@@ -58,6 +59,80 @@ fn what_a_file_system_cannot_do_is_named() {
             assert_eq!(report["ok"], false, "{inject}");
         }
     }
+}
+
+/// A quirk, the check that finds it, its verdict, and words that it says. All other checks of the file system pass.
+type QuirkCase = (Quirk, &'static str, &'static str, &'static str);
+
+const NAME_QUIRKS: [QuirkCase; 5] = [
+    (Quirk::FoldsCase, "case", "limited", "differ only in case are one file"),
+    (Quirk::FoldsForms, "normalisation", "limited", "differ only in their Unicode form are one file"),
+    (Quirk::StoresDecomposed, "normalisation", "limited", "listed in another form"),
+    (Quirk::LossyNames, "names", "failed", "names are changed: colons, a dot at the end"),
+    (Quirk::Utf8Only, "names", "limited", "no names with bytes that are not UTF-8"),
+];
+const WRITE_QUIRKS: [QuirkCase; 5] = [
+    (Quirk::NoLocks, "locks", "failed", "locks do not work"),
+    (Quirk::IdleLocks, "locks", "failed", "a second process gets it, too"),
+    (Quirk::NoRename, "rename", "failed", "cannot be replaced"),
+    (Quirk::NoExchange, "exchange", "limited", "cannot be exchanged"),
+    (Quirk::NoSync, "sync", "failed", "cannot be synced"),
+];
+const NODE_QUIRKS: [QuirkCase; 4] = [
+    (Quirk::NoModes, "modes", "failed", "permissions cannot be set"),
+    (Quirk::NoLinks, "links", "limited", "there are no symbolic links"),
+    (Quirk::CoarseTimes, "times", "limited", "times of files"),
+    (Quirk::TextMode, "bytes", "failed", "changes contents"),
+];
+
+/// The checks that use piton, which fail where the file system fails.
+const PROMISES: [&str; 3] = ["take and restore", "killed take", "killed restore"];
+
+/// Runs the self-test on a file system with each of these quirks in turn.
+fn with_quirks(quirks: &[QuirkCase]) {
+    let sandbox = Sandbox::new();
+    let dir = sandbox.root().join("fuse");
+    for (quirk, name, verdict, words) in quirks {
+        let Some(mounted) = FuseMount::new(&dir, &[*quirk]) else { return };
+        let report = self_test(&sandbox, mounted.dir()).json();
+        let found = check(&report, name);
+        assert_eq!(found["verdict"], *verdict, "{quirk:?}: {report:#}");
+        assert!(found["what"].as_str().is_some_and(|what| what.contains(words)), "{quirk:?}: {report:#}");
+        assert_eq!(report["ok"], *verdict != "failed", "{quirk:?}: {report:#}");
+        for other in report["checks"].as_array().expect("a list").iter().filter(|other| other["name"] != *name) {
+            let is_promise = PROMISES.iter().any(|promise| other["name"] == *promise);
+            // An exchange is a rename, too.
+            let is_expected = *quirk == Quirk::NoRename && other["name"] == "exchange";
+            let may_fail = is_expected || (is_promise && *verdict == "failed");
+            assert!(other["verdict"] == "ok" || may_fail, "{quirk:?}: {report:#}");
+        }
+        let left: Vec<_> = fs::read_dir(&dir).expect("a directory").flatten().map(|entry| entry.path()).collect();
+        assert!(left.is_empty(), "{quirk:?}: it removes its directory: {left:?}");
+    }
+}
+
+#[test]
+fn a_file_system_without_faults_keeps_every_promise_through_fuse() {
+    let sandbox = Sandbox::new();
+    let Some(mounted) = FuseMount::new(&sandbox.root().join("fuse"), &[]) else { return };
+    let report = self_test(&sandbox, mounted.dir()).done().json();
+    let all_ok = report["checks"].as_array().expect("a list").iter().all(|check| check["verdict"] == "ok");
+    assert!(all_ok && report["ok"] == true, "{report:#}");
+}
+
+#[test]
+fn what_is_said_about_names_is_right() {
+    with_quirks(&NAME_QUIRKS);
+}
+
+#[test]
+fn what_is_said_about_locks_renames_and_syncs_is_right() {
+    with_quirks(&WRITE_QUIRKS);
+}
+
+#[test]
+fn what_is_said_about_modes_links_times_and_bytes_is_right() {
+    with_quirks(&NODE_QUIRKS);
 }
 
 /// Mounts a new file system of a kind on a file, and runs the self-test there.
