@@ -1,25 +1,26 @@
 //! Answers the messages of a client.
 
 use std::collections::HashMap;
-use std::io::{self, BufReader};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use piton::Progress;
 use serde_json::{Map, Value, json};
 
 use super::ask::Questions;
 use super::tools::{Effect, TOOLS, Tool};
 use crate::options::Global;
 use crate::output::Failure;
+use crate::progress;
 use crate::request::Request;
 use crate::rpc::methods;
 use crate::rpc::params;
 use crate::rpc::pool::{Pool, WAITING_MAX};
-use crate::rpc::serve::{Run, panicked, run_method};
-use crate::rpc::wire::{self, InputLine, LINE_BYTES_MAX, Message, Wire, code};
+use crate::rpc::serve::{Run, notify_meanwhile, panicked, run_method};
+use crate::rpc::wire::{self, LINE_BYTES_MAX, Message, Wire, code};
 use crate::shell::quote;
 
 /// Versions of the protocol, newest first.
@@ -45,17 +46,10 @@ pub(crate) fn serve(global: &Global, run: Run) -> ExitCode {
         run,
     });
     let pool = Pool::default();
-    let mut from = BufReader::with_capacity(1 << 16, io::stdin().lock());
-    loop {
-        match wire::read_line(&mut from) {
-            Ok(InputLine::Message(line)) if line.iter().all(u8::is_ascii_whitespace) => {}
-            Ok(InputLine::Message(line)) => server.receive(&line, &pool),
-            Ok(InputLine::TooLong) => {
-                server.refuse(&Value::Null, code::REQUEST, format!("a message has more than {LINE_BYTES_MAX} bytes"));
-            }
-            Ok(InputLine::End) | Err(_) => break,
-        }
-    }
+    wire::read_messages(|message| match message {
+        Some(message) => server.receive(message, &pool),
+        None => server.refuse(&Value::Null, code::REQUEST, format!("a message has more than {LINE_BYTES_MAX} bytes")),
+    });
     server.questions.close();
     pool.finish(CLIENT_POLL, || {
         if server.wire.is_gone() {
@@ -138,6 +132,7 @@ impl McpServer {
             Some(Value::Object(arguments)) => arguments,
             Some(_) => return self.refuse(id, code::PARAMS, "`arguments` must be an object".to_owned()),
         };
+        let token = params.get("_meta").and_then(|meta| meta.get("progressToken")).cloned();
         let (key, request) = (id.to_string(), Arc::new(Request::default()));
         let mut running = self.running();
         if running.contains_key(&key) {
@@ -148,7 +143,11 @@ impl McpServer {
         drop(running);
         let (server, own, done) = (Arc::clone(self), id.clone(), key.clone());
         let job = move || {
-            let result = catch_unwind(AssertUnwindSafe(|| server.call(tool, arguments, &request)));
+            let call = || server.call(tool, arguments, &request);
+            let result = catch_unwind(AssertUnwindSafe(|| match &token {
+                Some(token) => server.notify_meanwhile(token, &request, call),
+                None => call(),
+            }));
             server.running().remove(&done);
             let result = result.unwrap_or_else(|panic| Err(panicked(&*panic)));
             // The client does not wait for the answer of a call that it cancelled.
@@ -165,6 +164,19 @@ impl McpServer {
             self.running().remove(&key);
             self.refuse(id, code::FAILED, format!("{WAITING_MAX} calls are waiting"));
         }
+    }
+
+    /// Sends the progress of a call, by the token that the client gave with it. The number only counts the messages:
+    /// a call may do several things, one after the other.
+    fn notify_meanwhile<T>(&self, token: &Value, request: &Request, call: impl FnOnce() -> T) -> T {
+        let sent = AtomicU64::new(0);
+        let describe = |progress: &Progress, is_about_store| json!(progress::in_words(progress, is_about_store));
+        let notify = |message: &Value| {
+            let number = sent.fetch_add(1, Ordering::Relaxed) + 1;
+            let params = json!({"progressToken": token, "progress": number, "message": message});
+            self.wire.notify("notifications/progress", &params);
+        };
+        notify_meanwhile(request, describe, notify, call)
     }
 
     /// Returns the result of a call.

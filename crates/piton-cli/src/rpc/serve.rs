@@ -1,7 +1,6 @@
 //! `piton serve`: reads requests, has each answered on a thread of its own, and writes the answers.
 
 use std::collections::HashMap;
-use std::io::{self, BufReader};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,7 +15,7 @@ use super::contract;
 use super::methods::{self, Method};
 use super::params::{self, Parsed};
 use super::pool::{Pool, WAITING_MAX, WORKERS_MAX};
-use super::wire::{self, InputLine, LINE_BYTES_MAX, Message, PROTOCOL, Wire, code};
+use super::wire::{self, LINE_BYTES_MAX, Message, PROTOCOL, Wire, code};
 use crate::agents::Agent;
 use crate::cli::Command;
 use crate::hook::{Call, respond_to};
@@ -40,18 +39,13 @@ pub(crate) fn serve(global: &Global, run: Run) -> ExitCode {
     let server =
         RpcServer { inner: Arc::new(ServerState { wire: Wire::default(), running: Mutex::default(), run }), global };
     let pool = Pool::default();
-    let mut from = BufReader::with_capacity(1 << 16, io::stdin().lock());
-    loop {
-        match wire::read_line(&mut from) {
-            Ok(InputLine::Message(line)) if line.iter().all(u8::is_ascii_whitespace) => {}
-            Ok(InputLine::Message(line)) => server.receive(&line, &pool),
-            Ok(InputLine::TooLong) => {
-                let why = format!("cannot read a message of more than {LINE_BYTES_MAX} bytes");
-                server.inner.wire.fail(&Value::Null, code::REQUEST, &Failure::new("usage", why, None));
-            }
-            Ok(InputLine::End) | Err(_) => break,
+    wire::read_messages(|message| match message {
+        Some(message) => server.receive(message, &pool),
+        None => {
+            let why = format!("cannot read a message of more than {LINE_BYTES_MAX} bytes");
+            server.inner.wire.fail(&Value::Null, code::REQUEST, &Failure::new("usage", why, None));
         }
-    }
+    });
     let (inner, mut cancelled) = (&server.inner, 0);
     pool.finish(CLIENT_POLL, || {
         if inner.wire.is_gone() {
@@ -178,7 +172,9 @@ impl ServerState {
             Work::Method(parsed) => {
                 let wants_progress = parsed.wants_progress;
                 let work = || run_method(*parsed, request, global, self.run);
-                let answer = if wants_progress { self.notify_meanwhile(id, request, work) } else { work() };
+                let describe = |progress: &Progress, is_about_store| counters(id, progress, is_about_store);
+                let notify = |now: &Value| self.wire.notify("progress", now);
+                let answer = if wants_progress { notify_meanwhile(request, describe, notify, work) } else { work() };
                 for warning in request.take_warnings() {
                     self.wire.notify("warning", &json!({"id": id, "message": warning}));
                 }
@@ -186,40 +182,45 @@ impl ServerState {
             }
         }
     }
+}
 
-    /// Sends the progress of a request to the client until it ends.
-    fn notify_meanwhile<T>(&self, id: &Value, request: &Request, work: impl FnOnce() -> T) -> T {
-        struct Done<'a>(&'a AtomicBool, Option<thread::Thread>);
+/// Sends the progress of a request to the client, with `notify`, until the work ends. Nothing is sent twice.
+pub(crate) fn notify_meanwhile<T>(
+    request: &Request,
+    describe: impl Fn(&Progress, bool) -> Value + Sync,
+    notify: impl Fn(&Value) + Sync,
+    work: impl FnOnce() -> T,
+) -> T {
+    struct Done<'a>(&'a AtomicBool, Option<thread::Thread>);
 
-        impl Drop for Done<'_> {
-            fn drop(&mut self) {
-                self.0.store(true, Ordering::SeqCst);
-                self.1.iter().for_each(thread::Thread::unpark);
-            }
+    impl Drop for Done<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::SeqCst);
+            self.1.iter().for_each(thread::Thread::unpark);
         }
-
-        let done = AtomicBool::new(false);
-        thread::scope(|threads| {
-            let ticker = thread::Builder::new().spawn_scoped(threads, || {
-                let mut last = Value::Null;
-                loop {
-                    thread::park_timeout(PROGRESS_INTERVAL);
-                    if done.load(Ordering::SeqCst) {
-                        return;
-                    }
-                    let Some((progress, is_about_store)) = request.progress() else { continue };
-                    let now = counters(id, &progress, is_about_store);
-                    if now != last {
-                        self.wire.notify("progress", &now);
-                        last = now;
-                    }
-                }
-            });
-            // Also if the work panics: the scope would wait for the ticker forever.
-            let _done = Done(&done, ticker.ok().map(|ticker| ticker.thread().clone()));
-            work()
-        })
     }
+
+    let done = AtomicBool::new(false);
+    thread::scope(|threads| {
+        let ticker = thread::Builder::new().spawn_scoped(threads, || {
+            let mut last = Value::Null;
+            loop {
+                thread::park_timeout(PROGRESS_INTERVAL);
+                if done.load(Ordering::SeqCst) {
+                    return;
+                }
+                let Some((progress, is_about_store)) = request.progress() else { continue };
+                let now = describe(&progress, is_about_store);
+                if now != last {
+                    notify(&now);
+                    last = now;
+                }
+            }
+        });
+        // Also if the work panics: the scope would wait for the ticker forever.
+        let _done = Done(&done, ticker.ok().map(|ticker| ticker.thread().clone()));
+        work()
+    })
 }
 
 /// Runs a command for a request. Returns its report as JSON, or the code and the words of its error.

@@ -1,6 +1,6 @@
 //! Messages as lines: reading within a limit, and writing whole.
 
-use std::io::{self, BufRead, Write as _};
+use std::io::{self, BufRead, BufReader, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -33,9 +33,22 @@ pub(crate) mod code {
     pub(crate) const CANCELLED: i32 = -32800;
 }
 
+/// Reads stdin to its end and calls `each` with every line that is not blank, or with `None` for one that is too long.
+pub(crate) fn read_messages(mut each: impl FnMut(Option<&[u8]>)) {
+    let mut from = BufReader::with_capacity(1 << 16, io::stdin().lock());
+    loop {
+        match read_line(&mut from) {
+            Ok(InputLine::Message(line)) if line.iter().all(u8::is_ascii_whitespace) => {}
+            Ok(InputLine::Message(line)) => each(Some(&line)),
+            Ok(InputLine::TooLong) => each(None),
+            Ok(InputLine::End) | Err(_) => return,
+        }
+    }
+}
+
 /// One line of the input.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum InputLine {
+enum InputLine {
     Message(Vec<u8>),
     /// Longer than the limit. All of it was read.
     TooLong,
@@ -43,7 +56,7 @@ pub(crate) enum InputLine {
 }
 
 /// Reads up to the next line end.
-pub(crate) fn read_line(from: &mut impl BufRead) -> io::Result<InputLine> {
+fn read_line(from: &mut impl BufRead) -> io::Result<InputLine> {
     let (mut line, mut is_too_long, mut is_begun) = (Vec::new(), false, false);
     loop {
         let piece = match from.fill_buf() {
@@ -183,7 +196,7 @@ mod tests {
     use super::*;
 
     fn lines(text: &[u8]) -> Vec<InputLine> {
-        let mut from = io::BufReader::with_capacity(7, text);
+        let mut from = BufReader::with_capacity(7, text);
         let mut all = Vec::new();
         loop {
             match read_line(&mut from).expect("memory can be read") {

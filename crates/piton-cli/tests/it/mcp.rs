@@ -10,7 +10,7 @@ use testkit::{Sandbox, clean_command, files_in};
 
 use crate::hook_kit::{event, hook};
 use crate::kit::{PITON, command, ids, piton};
-use crate::serve_kit::Client;
+use crate::serve_kit::{Client, LockHolder};
 
 const ALWAYS: [&str; 7] = ["take", "list", "diff", "log", "blame", "search", "restore_plan"];
 
@@ -65,6 +65,24 @@ fn a_client_gets_the_tools_that_read_and_the_plan() {
     assert_eq!(client.result("ping", &json!({})), json!({}));
     assert_eq!(client.error("resources/list", &json!({}))["code"], -32601);
     assert_eq!(client.error("tools/call", &json!({"name": "purge"}))["code"], -32602);
+    assert!(client.end().success());
+}
+
+#[test]
+fn a_client_that_gives_a_token_is_told_of_progress() {
+    let sandbox = sandbox();
+    let mut client = client(&sandbox, false);
+    let holder = LockHolder::start(&sandbox);
+    let params = json!({"name": "take", "arguments": {}, "_meta": {"progressToken": "t"}});
+    client.request("tools/call", &params);
+    let told = client.next().expect("a notification");
+    assert_eq!(told["method"], "notifications/progress", "{told}");
+    assert_eq!((&told["params"]["progressToken"], &told["params"]["progress"]), (&json!("t"), &json!(1)), "{told}");
+    assert!(told["params"]["message"].is_string(), "{told}");
+    drop(holder);
+    assert_eq!(client.answer()["result"]["structuredContent"]["outcome"], "taken");
+    let numbers: Vec<_> = client.notifications.iter().map(|told| told["params"]["progress"].as_u64()).collect();
+    assert!(numbers.is_sorted_by(|one, next| one < next), "{numbers:?}");
     assert!(client.end().success());
 }
 

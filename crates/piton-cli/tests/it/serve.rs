@@ -3,17 +3,15 @@
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{Read as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
-use std::process::Stdio;
 
 use serde_json::{Value, json};
-use testkit::{Sandbox, clean_command, files_in};
+use testkit::{Sandbox, files_in};
 
 use crate::kit::{command, piton, run};
 use crate::schema;
-use crate::serve_kit::Client;
+use crate::serve_kit::{Client, LockHolder};
 
 /// Returns the contract.
 fn contract() -> Value {
@@ -42,7 +40,7 @@ fn sandbox() -> Sandbox {
 }
 
 /// Returns valid parameters for a method, by which it succeeds in [`sandbox`], in this order.
-const SAMPLES: [(&str, &str); 31] = [
+const SAMPLES: [(&str, &str); 32] = [
     ("initialize", r#"{"protocol": 1}"#),
     ("rpc.discover", "{}"),
     ("event", r#"{"payload": {"event": "prompt", "session_id": "s", "prompt": "go"}}"#),
@@ -65,6 +63,7 @@ const SAMPLES: [(&str, &str); 31] = [
     ("undo", "{}"),
     ("redo", "{}"),
     ("revert", r#"{"turn": "s", "dry_run": true}"#),
+    ("rewind", r#"{"list": true}"#),
     ("git.show", "{}"),
     ("status", r#"{"limit": 1}"#),
     ("prune", r#"{"dry_run": true}"#),
@@ -106,7 +105,7 @@ fn every_method_answers_as_its_contract_says() {
     }
     let named: BTreeSet<_> = SAMPLES.iter().map(|(name, _)| *name).chain(WITHOUT_SAMPLE).collect();
     let known: BTreeSet<_> = known.iter().filter_map(|method| method["name"].as_str()).collect();
-    assert!(named.is_subset(&known), "{named:?} {known:?}");
+    assert_eq!(named, known, "every method has a sample, or is known to have none");
     assert!(client.end().success());
 }
 
@@ -285,28 +284,6 @@ fn a_script_gets_every_answer_before_the_end() {
     assert!(client.end().success());
 }
 
-/// Another process that holds the gate of the store, so that a take waits until it is cancelled.
-struct LockHolder(std::process::Child);
-
-impl LockHolder {
-    fn start(sandbox: &Sandbox) -> Self {
-        let mut command = clean_command("flock");
-        command.arg(sandbox.store().join("locks/gate")).arg("cat");
-        let mut holder = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("flock runs");
-        // What `cat` repeats, it read with the lock held.
-        holder.stdin.as_mut().expect("a pipe").write_all(b"x").expect("it reads");
-        holder.stdout.as_mut().expect("a pipe").read_exact(&mut [0]).expect("it holds the lock");
-        Self(holder)
-    }
-}
-
-impl Drop for LockHolder {
-    fn drop(&mut self) {
-        drop(self.0.stdin.take());
-        let _ = self.0.wait();
-    }
-}
-
 /// Q3: a client that is gone leaves no process behind, even while its request waits for another process.
 #[test]
 fn a_server_whose_client_is_gone_cancels_and_ends() {
@@ -319,6 +296,20 @@ fn a_server_whose_client_is_gone_cancels_and_ends() {
     assert_eq!(status.code(), Some(1), "the take was cancelled, and did not wait until its own deadline");
     drop(holder);
     assert_eq!(piton(&sandbox, ["take", "--json"]).done().json()["outcome"], "taken");
+}
+
+#[test]
+fn a_client_that_asks_for_progress_is_told_while_its_request_runs() {
+    let sandbox = sandbox();
+    let mut client = Client::start(&sandbox);
+    client.result("list", &json!({}));
+    let holder = LockHolder::start(&sandbox);
+    let id = client.request("take", &json!({"progress": true}));
+    let told = client.next().expect("a notification");
+    assert_eq!((&told["method"], &told["params"]["id"]), (&json!("progress"), &json!(id)), "{told}");
+    drop(holder);
+    assert_eq!(client.answer()["result"]["outcome"], "taken");
+    assert!(client.end().success());
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! A client of `piton serve`: sends messages, and reads the answers.
 
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 
 use serde_json::{Value, json};
-use testkit::Sandbox;
+use testkit::{Sandbox, clean_command};
 
 use crate::kit::{command, spawn_piped};
 
@@ -114,5 +114,27 @@ impl Drop for Client {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// Another process that holds the gate of the store, so that a take waits until it is cancelled.
+pub(crate) struct LockHolder(Child);
+
+impl LockHolder {
+    pub(crate) fn start(sandbox: &Sandbox) -> Self {
+        let mut command = clean_command("flock");
+        command.arg(sandbox.store().join("locks/gate")).arg("cat");
+        let mut holder = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("flock runs");
+        // What `cat` repeats, it read with the lock held.
+        holder.stdin.as_mut().expect("a pipe").write_all(b"x").expect("it reads");
+        holder.stdout.as_mut().expect("a pipe").read_exact(&mut [0]).expect("it holds the lock");
+        Self(holder)
+    }
+}
+
+impl Drop for LockHolder {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
     }
 }
