@@ -1,6 +1,7 @@
 //! Targets for piton's speed beside the measured values, as ratios of minima of one run.
 
 use crate::contestants::Column;
+use crate::extras::{HOOK_AT_END, TAKE_BESIDE_END};
 use crate::report::{Report, Work, number};
 use crate::trees::Size;
 
@@ -60,6 +61,9 @@ pub(crate) fn bars(report: &Report) -> Vec<Bar> {
     }
     let hook_ms = report.calls.first().and_then(|call| call.cpu_ms);
     bars.push(below("hook call that needs no checkpoint".to_owned(), "ms of CPU", HOOK_CPU_MS_MAX, hook_ms));
+    for (work, factor) in [("nothing changed", 1.2), ("one file changed", 1.1)] {
+        bars.push(end_of_turn(report, work, factor));
+    }
     bars
 }
 
@@ -100,6 +104,19 @@ fn restore_ten(report: &Report) -> Bar {
         work: label(Work::RestoreTen, Size::Large),
         rule: "at most 2 times its own nothing changed".to_owned(),
         measured: scan.zip(restore).map(|(scan, restore)| times_as_long(restore / scan, 2.0)),
+    }
+}
+
+fn end_of_turn(report: &Report, work: &str, factor: f64) -> Bar {
+    let min_ms = |name: &str| {
+        let name = format!("{name}, {work}");
+        report.calls.iter().find(|call| call.name == name)?.wall.min_ms()
+    };
+    let both = min_ms(HOOK_AT_END).zip(min_ms(TAKE_BESIDE_END));
+    Bar {
+        work: format!("end of a turn, {work}"),
+        rule: format!("at most {factor} times a take"),
+        measured: both.map(|(end, take)| times_as_long(end / take, factor)),
     }
 }
 

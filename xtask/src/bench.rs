@@ -188,7 +188,8 @@ pub(crate) fn run(options: &BenchArgs) -> Result<ExitCode> {
 }
 
 fn bench_scale(setup: &Setup, divisor: usize, work: &Path, options: &BenchArgs) -> Result<ExitCode> {
-    let scale = scale::run(setup, divisor)?;
+    let large = if divisor == 1 { trees::prepare(work, Size::Large, options.large.as_deref())? } else { None };
+    let scale = scale::run(setup, large.as_ref().map(|tree| tree.path.as_path()), divisor)?;
     let facts = machine::facts(work, &setup.program, &setup.home);
     let facts: String = facts.iter().map(|(name, value)| format!("- {name}: {value}\n")).collect();
     let markdown = format!("{}\n## Machine\n\n{facts}", scale.markdown);

@@ -3,7 +3,6 @@
 //! A command that fails, or that the measured piton does not have, loses its row and gets a remark, but does not fail
 //! the run.
 
-use std::cell::Cell;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -24,6 +23,9 @@ const PYTHON_CALLS: u32 = 10;
 /// Number of takes of a changed file to time.
 const CHANGE_CALLS: u32 = 20;
 const CHECKPOINTS: usize = 20;
+/// Names of the rows of an end of a turn, and of the take beside it.
+pub(crate) const HOOK_AT_END: &str = "piton hook claude, at the end";
+pub(crate) const TAKE_BESIDE_END: &str = "piton take";
 
 /// Restores a copy of `tree`: after 10 edits, then after everything was deleted, beside git writing the same files
 /// into an empty directory.
@@ -158,35 +160,33 @@ pub(crate) fn memory(setup: &Setup, tree: &Tree, report: &mut Report) -> Result<
     piton.fresh()
 }
 
-/// Times calls of a program: the name of the row, the input, the number of calls and the command.
-type TimedCall<'a> = dyn FnMut(&str, &str, u32, &dyn Fn() -> Command) + 'a;
-
-/// Times the hook at the end of a turn beside a take, both with nothing changed and with one changed file.
-fn ends_of_turns(piton: &Piton, tree: &Path, tool: &str, call: &mut TimedCall<'_>) -> Result<()> {
+/// Times the hook at the end of a turn and a take alternately, both with nothing changed and with one changed file.
+fn ends_of_turns(piton: &Piton, tree: &Path, tool: &str, report: &mut Report) -> Result<()> {
     let hook = || {
-        let mut command = piton.command(&["hook", "claude"]);
-        command.env("PITON_ENABLED", "true");
+        let mut command = piton.hook_command(&["hook", "claude"]);
+        // As Claude Code sets it for its hooks.
+        command.env("AI_AGENT", "claude-code_2-1-325_agent");
         command
     };
-    let prompt = tool.replace("PreToolUse", "UserPromptSubmit");
     let end = tool.replace("PreToolUse", "Stop");
-    call("piton hook claude, at a prompt", &prompt, 1, &hook);
-    call("piton take, nothing changed", "", HOOK_CALLS, &|| piton.command(&["take"]));
-    call("piton hook claude, at the end, nothing changed", &end, HOOK_CALLS, &hook);
-    let (file, count) = (tree.join("changed-by-the-benchmark.txt"), Cell::new(0_u32));
-    let change = || {
-        count.set(count.get() + 1);
-        // A failure shows as a take without changes.
-        let _ = fs::write(&file, count.get().to_string());
-    };
-    call("piton take, one file changed", "", CHANGE_CALLS, &|| {
-        change();
-        piton.command(&["take"])
-    });
-    call("piton hook claude, at the end, one file changed", &end, CHANGE_CALLS, &|| {
-        change();
-        hook()
-    });
+    measure::cpu_per_call(1, &tool.replace("PreToolUse", "UserPromptSubmit"), hook)?;
+    let file = tree.join("changed-by-the-benchmark.txt");
+    for (work, calls, is_changed) in [("nothing changed", HOOK_CALLS, false), ("one file changed", CHANGE_CALLS, true)]
+    {
+        let mut walls = [Vec::new(), Vec::new()];
+        for number in 0..2 * calls {
+            if is_changed {
+                fs::write(&file, number.to_string())?;
+            }
+            let is_end = number % 2 == 1;
+            let command = || if is_end { hook() } else { piton.hook_command(&["take"]) };
+            let cost = measure::cpu_per_call(1, if is_end { &end } else { "" }, command)?;
+            walls[usize::from(is_end)].extend(cost.wall);
+        }
+        for (name, wall) in [TAKE_BESIDE_END, HOOK_AT_END].iter().zip(walls) {
+            report.calls.push(Call { name: format!("{name}, {work}"), cpu_ms: None, wall: wall.into() });
+        }
+    }
     fs::remove_file(&file).context("cannot remove the file")
 }
 
@@ -221,7 +221,6 @@ pub(crate) fn hook(setup: &Setup, tree: &Path, report: &mut Report) -> Result<()
         command.env("PITON_ENABLED", "true");
         command
     });
-    ends_of_turns(&piton, tree, &event, &mut call)?;
     call("git --version", "", HOOK_CALLS, &|| {
         let mut command = isolated("git", &setup.home);
         command.arg("--version");
@@ -232,5 +231,7 @@ pub(crate) fn hook(setup: &Setup, tree: &Path, report: &mut Report) -> Result<()
         command.args(["-c", "pass"]);
         command
     });
+    let ends = ends_of_turns(&piton, tree, &event, report);
+    report.keep("hook at the end of a turn", ends);
     piton.fresh()
 }

@@ -20,6 +20,7 @@ mod instructions;
 mod machine;
 mod measure;
 mod model;
+mod older;
 mod pairs;
 mod picture;
 mod powercut;
@@ -58,6 +59,8 @@ enum Task {
     BesideHermes(beside_hermes::BesideHermesArgs),
     /// Do random work against a model, on several file systems
     Model(model::ModelArgs),
+    /// Run the tests of a store that version 0.1 works in, too
+    Older(older::OlderArgs),
     /// Draw the cost of a checkpoint by the size of the tree and of the change (docs/cost-*.svg)
     Scaling(scaling::ScalingArgs),
     /// Compare the wall time of two builds of piton, run in turn
@@ -77,6 +80,8 @@ enum Task {
     Deps(deps::DepsArgs),
     /// Build everything that is published: programs, packages, checksums
     Dist(dist::DistArgs),
+    /// Install what `dist` made on a new Debian system without Rust, in every way, and use it
+    DistCheck(dist::fresh::DistCheckArgs),
     /// Measure the lines of the library that the tests reach
     Coverage,
     /// Fuzz what reads bytes from outside
@@ -110,6 +115,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Sqlite(args) => sqlite::run(&args),
         Task::BesideHermes(args) => beside_hermes::run(&args),
         Task::Model(args) => model::run(args),
+        Task::Older(args) => older::run(&args),
         Task::Scaling(args) => scaling::run(&args),
         Task::Pairs(args) => pairs::run(&args),
         Task::Instructions(args) => instructions::run(&args),
@@ -124,6 +130,7 @@ fn run(task: Task) -> Result<ExitCode> {
         }
         Task::Deps(args) => deps::run(&args),
         Task::Dist(args) => dist::run(&args),
+        Task::DistCheck(args) => dist::fresh::run(&args),
         Task::Coverage => coverage::run(),
         Task::Fuzz(args) => fuzz::run(&args),
         Task::House(args) => house::run(&args),

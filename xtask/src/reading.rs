@@ -1,9 +1,11 @@
 //! `bench --scale`: reading a long history by author, beside stock git on the same commits.
 //!
-//! Judged is that none of it takes longer than git does: `git log -S` for a search, `git log -- PATH` for the log of a path,
-//! and `git blame` for a blame.
+//! The tree is the large one of the benchmark, or a generated one if there is none. Judged is that none of it takes longer
+//! than git does (`git log -S` for a search, `git log -- PATH` for the log of a path, `git blame` for a blame), nor longer
+//! than a user would notice.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -21,14 +23,20 @@ const BYTES: usize = 40_000_000;
 /// One in so many checkpoints changes the file that is blamed.
 const EDITS_EVERY: usize = 5;
 const RATIO_MAX: f64 = 1.0;
+const SEARCH_MAX: Duration = Duration::from_secs(2);
+const LOG_MAX: Duration = Duration::from_millis(100);
+const BLAME_MAX: Duration = Duration::from_millis(500);
 
-/// Measures the rows. `divisor` makes everything smaller by that factor.
-pub(crate) fn rows(setup: &Setup, divisor: usize) -> Result<Vec<ScaleRow>> {
+/// Measures the rows on a copy of the large tree. `divisor` makes everything smaller by that factor.
+pub(crate) fn rows(setup: &Setup, large: Option<&Path>, divisor: usize) -> Result<Vec<ScaleRow>> {
     let checkpoints = (CHECKPOINTS / divisor).max(2 * EDITS_EVERY);
     eprintln!("reading a history of {checkpoints} checkpoints");
     let tree = setup.scratch.join("reading");
     fs::create_dir_all(&tree)?;
-    trees::generate(&tree, (FILES / divisor).max(100), BYTES / divisor)?;
+    match large {
+        Some(large) => trees::copy(large, &tree)?,
+        None => trees::generate(&tree, (FILES / divisor).max(100), BYTES / divisor)?,
+    }
     let piton = setup.piton(&tree, "reading.base");
     let mut lines: Vec<String> = (0..2_000).map(|at| format!("# line {at}\n")).collect();
     for number in 0..checkpoints {
@@ -48,21 +56,24 @@ pub(crate) fn rows(setup: &Setup, divisor: usize) -> Result<Vec<ScaleRow>> {
             "search",
             ["search", "needle 5", "--contents"].as_slice(),
             ["log", "--all", "-Sneedle 5", "--format=%H"].as_slice(),
+            SEARCH_MAX,
         ),
         (
             "log of a path",
             &["log", "blamed.mk", "--limit", "0"],
             &["log", "--all", "--numstat", "--format=%H", "--", "blamed.mk"],
+            LOG_MAX,
         ),
-        ("blame", &["blame", "blamed.mk"], &["blame", "REF", "--", "blamed.mk"]),
+        ("blame", &["blame", "blamed.mk"], &["blame", "REF", "--", "blamed.mk"], BLAME_MAX),
     ]
     .iter()
-    .map(|(work, ours, gits)| {
+    .map(|(work, ours, gits, most)| {
         let ours = fastest(setup, || keeping(&piton, ours))?;
         let gits = fastest(setup, || git(setup, &piton, gits))?;
         let beside = format!("git {}", if *work == "blame" { "blame" } else { "log" });
         let work = format!("{work}, {checkpoints} checkpoints");
-        Ok(ScaleRow::ratio(work, ours, (&beside, gits)).with_ratio_max(RATIO_MAX))
+        let row = ScaleRow::ratio(work, ours, (&beside, gits));
+        Ok(row.with_ratio_max(RATIO_MAX).with_time_max(*most))
     })
     .collect();
     trees::remove(&piton.base)?;

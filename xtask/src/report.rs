@@ -157,7 +157,7 @@ impl Report {
 
     /// Returns true if piton failed at anything: then its figure is missing.
     pub(crate) fn piton_failed(&self) -> bool {
-        let is_unmeasured = |call: &Call| call.name.starts_with("piton ") && call.cpu_ms.is_none();
+        let is_unmeasured = |call: &Call| call.name.starts_with("piton ") && call.wall.min_ms().is_none();
         self.rows.iter().any(|row| !row.has(Column::Piton)) || self.calls.iter().any(is_unmeasured)
     }
 

@@ -38,6 +38,7 @@ pub(crate) struct ScaleRow {
     measured: String,
     beside: String,
     ratio: Option<f64>,
+    time: Option<Duration>,
     /// The rule, and whether it is met.
     bar: Option<(String, bool)>,
 }
@@ -49,6 +50,7 @@ impl ScaleRow {
             measured: ms(time),
             beside: format!("{}: {}", beside.0, ms(beside.1)),
             ratio: Some(time.as_secs_f64() / beside.1.as_secs_f64()),
+            time: Some(time),
             bar: None,
         }
     }
@@ -58,9 +60,19 @@ impl ScaleRow {
         self
     }
 
+    /// Adds a limit to the rule of the row.
+    pub(crate) fn with_time_max(mut self, most: Duration) -> Self {
+        let is_met = self.time.is_some_and(|time| time <= most);
+        self.bar = Some(match self.bar {
+            Some((rule, met)) => (format!("{rule}, at most {}", ms(most)), met && is_met),
+            None => (format!("at most {}", ms(most)), is_met),
+        });
+        self
+    }
+
     fn memory(work: impl Into<String>, kib: u64, beside: &str) -> Self {
         let (work, measured) = (work.into(), format!("{} MB", number(megabytes(kib))));
-        Self { work, measured, beside: beside.to_owned(), ratio: None, bar: None }
+        Self { work, measured, beside: beside.to_owned(), ratio: None, time: None, bar: None }
     }
 
     fn with_memory_above(mut self, kib: u64, base_kib: u64) -> Self {
@@ -93,10 +105,10 @@ pub(crate) struct ScaleReport {
     pub(crate) is_missed: bool,
 }
 
-/// Measures all rows. `divisor` makes everything smaller by that factor, to try the benchmark itself.
-pub(crate) fn run(setup: &Setup, divisor: usize) -> Result<ScaleReport> {
+/// Measures all rows. `large` is the large tree of the benchmark; `divisor` makes everything smaller by that factor, to try the benchmark itself.
+pub(crate) fn run(setup: &Setup, large: Option<&Path>, divisor: usize) -> Result<ScaleReport> {
     let mut rows = long_history(setup, (CHECKPOINTS / divisor).max(2 * CHECKPOINTS_FEW))?;
-    rows.extend(reading::rows(setup, divisor)?);
+    rows.extend(reading::rows(setup, large, divisor)?);
     rows.extend(large_file(setup, LARGE_FILE_BYTES / divisor as u64)?);
     rows.extend(many_files(setup, (FILES / divisor).max(FILES_PER_DIR))?);
     let head = ["work", "piton", "beside", "ratio", "bar", "verdict"].map(str::to_owned);

@@ -81,6 +81,12 @@ impl Target {
         }
     }
 
+    /// Returns the name of the npm package with the program, which the client looks for.
+    pub(super) fn npm_package(self) -> String {
+        let (os, cpu) = self.npm();
+        format!("piton-{os}-{cpu}")
+    }
+
     pub(super) fn is_linux(self) -> bool {
         self.debian().is_some()
     }
@@ -88,11 +94,18 @@ impl Target {
 
 /// Builds the program for a target from the sources in `root`, and returns its path.
 pub(super) fn program(root: &Path, target: Target) -> Result<PathBuf> {
+    let mut cargo = cargo_for(root, target)?;
+    run(cargo.arg("--release"))?;
+    Ok(build_dir(root).join(target.triple()).join("release/piton"))
+}
+
+/// Returns a call of cargo that builds the program for a target.
+fn cargo_for(root: &Path, target: Target) -> Result<Command> {
     let triple = target.triple();
     add_standard_library(triple)?;
     let build = if target.is_linux() { "build" } else { "zigbuild" };
     let mut cargo = cargo(root, build)?;
-    cargo.args(["--release", "--locked", "-p", "piton-cli", "--target", triple]);
+    cargo.args(["--locked", "-p", "piton-cli", "--target", triple]);
     if target.is_linux() {
         let variable = format!("CARGO_TARGET_{}_LINKER", triple.to_uppercase().replace('-', "_"));
         // Part of every toolchain, and it links for each architecture without a C compiler for it.
@@ -103,8 +116,7 @@ pub(super) fn program(root: &Path, target: Target) -> Result<PathBuf> {
         let dirs = std::iter::once(bin).chain(std::env::split_paths(&path));
         cargo.env("PATH", std::env::join_paths(dirs)?);
     }
-    run(&mut cargo)?;
-    Ok(build_dir(root).join(triple).join("release/piton"))
+    Ok(cargo)
 }
 
 fn build_dir(root: &Path) -> PathBuf {

@@ -7,6 +7,7 @@
 
 mod archive;
 mod build;
+pub(crate) mod fresh;
 mod packages;
 
 use std::fmt::Write as _;
@@ -81,7 +82,7 @@ fn make(root: &Path, targets: &[Target], out: &Path) -> Result<()> {
             fs::write(out.join(name), deb(&release.control(architecture), &package, release.secs)?)?;
         }
     }
-    let (name, bytes) = packages::npm_client(root, release.version, release.secs)?;
+    let (name, bytes) = packages::npm_client(root, targets, release.version, release.secs)?;
     fs::write(out.join(name), bytes)?;
     fs::copy(root.join(INSTALLER), out.join("install.sh"))?;
     fs::write(out.join(SUMS), sums(out)?)?;

@@ -48,7 +48,7 @@ pub(super) fn wheel(
 pub(super) fn npm_program(target: Target, version: &str, program: Vec<u8>, secs: u64) -> Result<(String, Vec<u8>)> {
     let (os, cpu) = target.npm();
     let manifest = serde_json::json!({
-        "name": format!("piton-{os}-{cpu}"),
+        "name": target.npm_package(),
         "version": version,
         "description": format!("The program of the package piton for {os} {cpu}"),
         "license": "MIT OR Apache-2.0",
@@ -60,19 +60,24 @@ pub(super) fn npm_program(target: Target, version: &str, program: Vec<u8>, secs:
         Entry::file("package/package.json".to_owned(), format!("{manifest:#}\n").into_bytes()),
         Entry::program("package/bin/piton".to_owned(), program),
     ];
-    Ok((format!("piton-{os}-{cpu}-{version}.tgz"), tgz(&entries, secs)?))
+    Ok((format!("{}-{version}.tgz", target.npm_package()), tgz(&entries, secs)?))
 }
 
-/// Returns the name of the npm package with the client, and its bytes.
-pub(super) fn npm_client(root: &Path, version: &str, secs: u64) -> Result<(String, Vec<u8>)> {
+/// Returns the name of the npm package with the client, and its bytes. It depends on the programs of these targets only:
+/// npm looks for every package that it names.
+pub(super) fn npm_client(root: &Path, targets: &[Target], version: &str, secs: u64) -> Result<(String, Vec<u8>)> {
     let dir = root.join("packages/npm");
-    let manifest: serde_json::Value = serde_json::from_slice(&fs::read(dir.join("package.json"))?)?;
+    let mut manifest: serde_json::Value = serde_json::from_slice(&fs::read(dir.join("package.json"))?)?;
     ensure!(manifest["version"] == version, "packages/npm/package.json is not of version {version}");
-    for (name, wanted) in manifest["optionalDependencies"].as_object().context("no optionalDependencies")? {
+    let programs = manifest["optionalDependencies"].as_object_mut().context("no optionalDependencies")?;
+    for target in targets {
+        let name = target.npm_package();
+        let wanted = programs.get(&name).with_context(|| format!("packages/npm/package.json does not name {name}"))?;
         ensure!(wanted == version, "packages/npm/package.json wants {name} {wanted}, which is not {version}");
     }
-    let mut entries = Vec::new();
-    for name in ["package.json", "index.js", "index.d.ts", "README.md"] {
+    programs.retain(|name, _| targets.iter().any(|target| target.npm_package() == *name));
+    let mut entries = vec![Entry::file("package/package.json".to_owned(), format!("{manifest:#}\n").into_bytes())];
+    for name in ["index.js", "index.d.ts", "README.md"] {
         entries.push(Entry::file(format!("package/{name}"), fs::read(dir.join(name))?));
     }
     entries.push(Entry::program("package/bin.js".to_owned(), fs::read(dir.join("bin.js"))?));
@@ -168,7 +173,7 @@ mod tests {
         let program = fs::read(program).expect("the program");
         let target = Target::host().expect("a target");
         let own = npm_program(target, VERSION, program, 0).expect("a package");
-        let client = npm_client(&root, VERSION, 0).expect("a package");
+        let client = npm_client(&root, &[target], VERSION, 0).expect("a package");
         let dir = temp.root().join("app");
         fs::create_dir(&dir).expect("a directory");
         fs::write(dir.join("package.json"), r#"{"name": "app", "type": "module"}"#).expect("a file");

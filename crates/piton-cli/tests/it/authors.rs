@@ -3,10 +3,11 @@
 use std::fs;
 
 use serde_json::{Value, json};
-use testkit::{Sandbox, clean_command, os};
+use testkit::{Sandbox, os};
 
 use crate::hook_kit::{bash, hook, prompt};
 use crate::kit::{command, piton, run};
+use crate::older::older;
 
 /// A turn of an agent, an edit of the user's, and another turn, whose end is open.
 fn two_turns(sandbox: &Sandbox) {
@@ -167,19 +168,13 @@ fn names_that_are_not_utf_8_are_found_and_named_exactly() {
 
 #[test]
 fn a_store_of_version_0_1_has_a_log_a_blame_and_a_search() {
-    let Some(older) = std::env::var_os("PITON_0_1") else { return };
     let sandbox = Sandbox::new();
+    let Some(older) = older(&sandbox) else { return };
     sandbox.tree("file = hay\\n");
-    let old_hook = |sent: String| {
-        let mut old = clean_command(&older);
-        old.args(["hook", "claude"]).env("HOME", sandbox.home()).env("PITON_ENABLED", "true").env("TZ", "UTC");
-        let child = testkit::start_with_input(old.current_dir(sandbox.project()), sent.as_bytes()).expect("it starts");
-        assert!(child.wait_with_output().expect("it ends").status.success());
-    };
     for (turn, text) in [("p1", "hay\n"), ("p2", "hay\nneedle\n"), ("p3", "hay\n")] {
         sandbox.write("file", text);
-        old_hook(prompt(&sandbox, "s", turn, &format!("do {turn}")));
-        old_hook(bash(&sandbox, "s", turn, "rm x"));
+        older.hook(&prompt(&sandbox, "s", turn, &format!("do {turn}")));
+        older.hook(&bash(&sandbox, "s", turn, "rm x"));
     }
     let log = entries(&piton(&sandbox, ["log", "--json", "file"]).done().json());
     let of = |entry: &Value| (entry["by"].clone(), entry["turn"].clone(), entry["prompt"].clone());

@@ -39,6 +39,11 @@ fn what_programs_are_told_works() {
 }
 
 #[test]
+fn a_rewind_takes_files_and_conversation_back() {
+    run_document("docs/guide/rewind.md");
+}
+
+#[test]
 fn a_ruined_repository_comes_back() {
     run_document("docs/guide/ruined-repository.md");
 }

@@ -1,13 +1,13 @@
 //! The ends of turns as agents report them: checkpoints of what a turn left behind.
 
 use std::fs;
-use std::process::Command;
 
 use serde_json::{Value, json};
 use testkit::Sandbox;
 
 use crate::hook_kit::{bash, event, hook, prompt};
-use crate::kit::{Ran, piton};
+use crate::kit::piton;
+use crate::older::older;
 
 fn end(sandbox: &Sandbox, turn: &str, more: &Value) {
     assert_eq!(hook(sandbox, &["claude"], event(sandbox, "s", turn, "Stop", more)), "");
@@ -172,8 +172,9 @@ fn the_setting_decides_before_which_commands_a_step_is_taken() {
 /// Version 0.1 knows neither ends nor steps: it lists them as checkpoints like all others.
 #[test]
 fn version_0_1_lists_takes_restores_and_prunes_a_store_with_ends_and_steps() {
-    let Some(older) = std::env::var_os("PITON_0_1") else { return };
     let sandbox = Sandbox::new();
+    let Some(older) = older(&sandbox) else { return };
+    let older = older.with_max_snapshots(7);
     sandbox.tree("a.txt = 0");
     for turn in ["t1", "t2"] {
         hook(&sandbox, &["claude"], prompt(&sandbox, "s", turn, turn));
@@ -182,19 +183,13 @@ fn version_0_1_lists_takes_restores_and_prunes_a_store_with_ends_and_steps() {
         sandbox.write("a.txt", format!("left by {turn}"));
         end(&sandbox, turn, &json!({}));
     }
-    let older = |args: &[&str]| {
-        let mut command = Command::new(&older);
-        command.env("HOME", sandbox.home()).env("PITON_MAX_SNAPSHOTS", "7");
-        command.arg("-C").arg(sandbox.project()).arg("--base").arg(sandbox.base());
-        Ran::from(command.args(args).output().expect("0.1"))
-    };
-    let listed = older(&["rollback", "--json"]).done().json();
+    let listed = older.run(&["rollback", "--json"]).json();
     assert_eq!(listed.as_array().map(Vec::len), Some(6), "{listed}");
     sandbox.write("a.txt", "by hand");
-    older(&["take"]).done();
-    older(&["restore", "3", "--yes"]).done();
+    older.run(&["take"]);
+    older.run(&["restore", "3", "--yes"]);
     assert_eq!(fs::read_to_string(sandbox.project().join("a.txt")).expect("a file"), "made in t2");
-    older(&["prune"]).done();
+    older.run(&["prune"]);
     sandbox.assert_store_is_whole();
     // The rows of this version, and its turns, are as before.
     let rows = list(&sandbox);

@@ -195,6 +195,8 @@ fn every_project_that_a_command_touches_has_its_checkpoint_and_home_has_none() {
         assert_eq!(checkpoints_of(&sandbox, dir, &["turn"]), [["t"]], "{}", dir.display());
     }
     assert_eq!(fs::read_dir(sandbox.store().join("refs/hermes")).expect("refs").count(), 3);
+    assert_eq!(journal(&sandbox), "", "the file in the home directory was kept");
+    hook(&sandbox, &["claude"], bash(&sandbox, "s", "t", &format!("chmod +x {}", sandbox.home().join("h").display())));
     let named = format!("{} is in no project", sandbox.home().join("h").display());
     assert!(journal(&sandbox).contains(&named) && journal(&sandbox).lines().count() == 1, "{}", journal(&sandbox));
 }

@@ -10,6 +10,7 @@ use testkit::{Dice, Sandbox};
 
 use crate::fault_store::{Files, answer};
 use crate::kit::{Ran, command, ids, in_dir, piton, run};
+use crate::older::older;
 use crate::purge::{SECRET, found};
 use crate::sweep::{After, Scene, fail, kill};
 
@@ -275,29 +276,15 @@ fn a_history_cut_by_version_0_1_keeps_its_marks() {
     fs::write(sandbox.store().join("shallow"), format!("{}\n", taken[2])).expect("a file");
     sandbox.assert_store_is_whole();
     assert_eq!(ids(&sandbox), [taken[2].clone(), taken[1].clone()]);
-    let older = std::env::var_os("PITON_0_1");
-    if let Some(older) = &older {
-        let older = |args: &[&str]| {
-            let mut command = Command::new(older);
-            command.env("HOME", sandbox.home()).env("PITON_MAX_SNAPSHOTS", "3");
-            Ran::from(
-                command
-                    .arg("-C")
-                    .arg(sandbox.project())
-                    .arg("--base")
-                    .arg(sandbox.base())
-                    .args(args)
-                    .output()
-                    .expect("0.1"),
-            )
-        };
+    if let Some(older) = older(&sandbox) {
+        let older = older.with_max_snapshots(3);
         for number in 10..16 {
             sandbox.write("count", number.to_string());
-            older(&["take", "--json"]).done();
+            older.run(&["take", "--json"]);
         }
-        assert_eq!(older(&["rollback", "--json"]).done().json().as_array().map(Vec::len), Some(3));
-        older(&["restore", "2"]).done();
-        older(&["prune"]).done();
+        assert_eq!(older.run(&["rollback", "--json"]).json().as_array().map(Vec::len), Some(3));
+        older.run(&["restore", "2"]);
+        older.run(&["prune"]);
         sandbox.assert_store_is_whole();
         assert!(has(&sandbox, &taken[1]));
     }

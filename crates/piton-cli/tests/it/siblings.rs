@@ -69,7 +69,7 @@ fn a_glob_beside_the_project_protects_each_directory_that_it_means() {
 fn a_file_outside_of_every_project_is_named_and_makes_no_project_of_the_directory_around_it() {
     let (sandbox, code) = code();
     fs::write(code.join("notes.txt"), "notes").expect("a file");
-    before(&sandbox, &code.join("mine"), "rm ../notes.txt ../not-there.txt", "t");
+    before(&sandbox, &code.join("mine"), "chmod +x ../notes.txt ../not-there.txt", "t");
     assert_eq!(protected(&sandbox), [(code.join("mine"), 1)]);
     let named = format!("{} is in no project", code.join("notes.txt").display());
     assert!(warnings(&sandbox).contains(&named) && !warnings(&sandbox).contains("not-there"), "{}", warnings(&sandbox));

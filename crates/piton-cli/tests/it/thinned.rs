@@ -10,6 +10,7 @@ use testkit::{Dice, Sandbox};
 
 use crate::fault_store::{Files, answer};
 use crate::kit::{Ran, command, ids, piton, run};
+use crate::older::older;
 use crate::purge::{SECRET, found};
 use crate::sweep::{After, Scene, fail, kill};
 
@@ -244,24 +245,18 @@ fn has(sandbox: &Sandbox, id: &str) -> bool {
 /// Version 0.1 lists the history alone, and leaves the refs of thinned rows and marks as they are.
 #[test]
 fn version_0_1_works_in_a_store_with_thinned_rows() {
-    let Some(older) = std::env::var_os("PITON_0_1") else { return };
     let scene = Thinned::new();
     let sandbox = &scene.sandbox;
-    let older = |args: &[&str]| {
-        let mut command = Command::new(&older);
-        command.env("HOME", sandbox.home()).env_remove("PITON_MAX_SNAPSHOTS");
-        command.arg("-C").arg(sandbox.project()).arg("--base").arg(sandbox.base());
-        Ran::from(command.args(args).output().expect("0.1"))
-    };
+    let Some(older) = older(sandbox) else { return };
     piton(sandbox, ["mark", &scene.thinned, "works"]).done();
-    assert_eq!(older(&["rollback", "--json"]).done().json().as_array().map(Vec::len), Some(20));
+    assert_eq!(older.run(&["rollback", "--json"]).json().as_array().map(Vec::len), Some(20));
     for number in 30..35 {
         sandbox.write("count", number.to_string());
-        older(&["take", "--json"]).done();
+        older.run(&["take", "--json"]);
     }
-    older(&["restore", "3", "-y"]).done();
-    older(&["prune"]).done();
-    older(&["verify"]).done();
+    older.run(&["restore", "3", "-y"]);
+    older.run(&["prune"]);
+    older.run(&["verify"]);
     sandbox.assert_store_is_whole();
     let rows = ids(sandbox);
     assert!(rows.contains(&scene.thinned) && rows.contains(&scene.oldest), "{rows:?}");
