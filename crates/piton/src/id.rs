@@ -103,7 +103,7 @@ crate::json::deserialized_by! {
 
 /// Type of an object, in git's terms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum ObjectKind {
+pub enum ObjectKind {
     /// Bytes of a file, or target of a link.
     Blob,
     /// Names in one directory.

@@ -32,6 +32,7 @@ pub mod blame;
 mod diff;
 mod ensured;
 mod error;
+mod exchange;
 mod export;
 mod fsx;
 #[cfg(any(test, fuzzing))]
@@ -82,6 +83,10 @@ mod worktree;
 pub use diff::{Diff, DiffStatus, FileDiff, diff, unified_diff};
 pub use ensured::Ensured;
 pub use error::{Error, ErrorKind, Reason, Result};
+pub use exchange::{
+    FetchRequest, Fetched, FetchedPath, Incoming, Outgoing, OutgoingObjects, SentCheckpoint, SentProject, TreeItem,
+    checkpoint_tree, forget_fetched, repository_identity, tree_items,
+};
 pub use export::{CheckpointFile, ExportReport, export, export_tar, turn_patch};
 pub use git_state::{
     GitCapture, GitCaptureOutcome, GitDifference, GitItem, GitItemKind, GitLeft, GitRestoreOptions, GitRestoreOutcome,
@@ -90,7 +95,7 @@ pub use git_state::{
 };
 pub use hint::Hint;
 pub use history::{Change, History, Listed};
-pub use id::{CheckpointId, ObjectId, ProjectId, bounded_name};
+pub use id::{CheckpointId, ObjectId, ObjectKind, ProjectId, bounded_name};
 pub use journal::{Event, Journal, Level, Unprotected};
 pub use kept::{
     BackReport, Gap, GapReason, KeepReport, KeepRequest, KeptLoss, KeptStatus, ReleaseReport, keep_files, kept_status,
@@ -129,9 +134,10 @@ pub use settings::{KeepIgnored, MaxSnapshots, PromptText, Setting, Settings, Set
 pub use skipped::{Extent, SkipReason, Skipped, grouped};
 pub use status::{LastEvent, ProjectStatus, Status, StatusProblem, last_heard, mistaken_projects};
 pub use store::{
-    Affected, Archive, Checkpoint, CheckpointKind, Facts, Finding, FindingKind, GitStateMoment, Intent, Loss, Notice,
-    Origin, ReadData, RepairStep, RestoreVerb, Restoring, RewindMark, Severity, StepRecord, Store, TurnRecord,
-    UsualModes, VerifyReport, Waiting, check_saved_beside, forks_dir, verify,
+    Affected, Archive, BuiltPack, Checkpoint, CheckpointKind, Facts, FetchedFrom, Finding, FindingKind, GitStateMoment,
+    Intent, Loss, Notice, Origin, PackedObject, ReadData, RepairStep, RestoreVerb, Restoring, RewindMark, Severity,
+    StepRecord, Store, TurnRecord, UsualModes, VerifyReport, Waiting, check_saved_beside, decode_entry, forks_dir,
+    remote_dir, verify,
 };
 pub use take::{Outcome, Report, Request, WhySkipped, take};
 pub use time::Moment;

@@ -40,7 +40,7 @@ impl RowLimit<'_> {
         let pins = self.store.pins.of(self.project)?;
         let newest = newest_rows(self.limit);
         // The file has the rows of the history only.
-        if newest > WALK_MAX && intent.is_none() && pins.iter().all(|pin| pin.name.is_mark()) {
+        if newest > WALK_MAX && intent.is_none() && pins.iter().all(|pin| pin.name.is_mark() || pin.name.is_fetched()) {
             self.cut_by_place(new, parent, &pins, newest)
         } else {
             self.cut_by_walk(new, parent, &pins, newest, intent.as_ref())
@@ -129,7 +129,7 @@ impl<'a> Beyond<'a> {
         // Sorted by kind, then by time.
         for pin in pins.iter().rev().filter(|pin| !history.contains(&pin.id)) {
             match pin.name {
-                PinName::Mark(_) => {}
+                PinName::Mark(_) | PinName::Fetched(_) => {}
                 PinName::Row(time) => beyond.rows.push((time, pin)),
                 PinName::End(time) | PinName::Step(time) => beyond.within_turns.push((time, pin)),
             }

@@ -31,7 +31,8 @@ pub(crate) fn find<'a>(history: &'a Readable, name: &str) -> Result<&'a Checkpoi
             .with_hint(Hint::ListCheckpoints));
     }
     let prefix = name.to_ascii_lowercase();
-    let mut found = checkpoints.iter().filter(|one| is_id && one.id.to_string().starts_with(&prefix));
+    let all = checkpoints.iter().chain(&history.fetched);
+    let mut found = all.filter(|one| is_id && one.id.to_string().starts_with(&prefix));
     match (found.next(), found.next()) {
         (Some(checkpoint), None) => Ok(checkpoint),
         (Some(one), Some(other)) => Err(ambiguous(name, [one, other].into_iter().chain(found))),

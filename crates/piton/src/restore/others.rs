@@ -62,7 +62,9 @@ impl<'a> Others<'a> {
         activity: &'a Activity,
         now: Moment,
     ) -> Self {
-        let place = checkpoints.iter().position(|one| one.id == target.id).unwrap_or(0);
+        // A fetched checkpoint is older than nothing: every checkpoint here may be somebody's later work.
+        let absent = if target.facts.fetched.is_some() { checkpoints.len().saturating_sub(1) } else { 0 };
+        let place = checkpoints.iter().position(|one| one.id == target.id).unwrap_or(absent);
         // The end of one session's turn does not end the work of the others.
         let counts = |one: &&Checkpoint| one.is_row() || one.id == target.id;
         let since = checkpoints.iter().take(place + 1).filter(counts).rev().collect();

@@ -88,7 +88,8 @@ fn one_line(reason: &str) -> String {
     if line.is_empty() { "checkpoint".to_owned() } else { line }
 }
 
-pub(super) fn parse(id: CheckpointId, bytes: &[u8]) -> Result<Checkpoint> {
+/// Parses a commit. Fails with `Damaged` if it names no tree, author or time.
+pub(crate) fn parse(id: CheckpointId, bytes: &[u8]) -> Result<Checkpoint> {
     let bad = |why: &str| Error::damaged(format!("read the checkpoint {id}"), why.to_owned());
     let end = bytes.windows(2).position(|two| two == b"\n\n").unwrap_or(bytes.len());
     let (header, message) = (&bytes[..end], bytes.get(end + 2..).unwrap_or_default());
@@ -246,11 +247,13 @@ pub(crate) struct Readable {
     pub(crate) rest: Option<Error>,
     /// Marks whose checkpoints are missing or corrupt.
     pub(crate) unavailable: Vec<(String, CheckpointId)>,
+    /// Checkpoints of other machines, which are found by their ids and are part of no history.
+    pub(crate) fetched: Vec<Checkpoint>,
 }
 
 impl Readable {
     pub(crate) fn new(checkpoints: Vec<Checkpoint>) -> Self {
-        Self { checkpoints, rest: None, unavailable: Vec::new() }
+        Self { checkpoints, rest: None, unavailable: Vec::new(), fetched: Vec::new() }
     }
 
     /// Returns the checkpoints, or the error if some of them could not be read.

@@ -101,6 +101,16 @@ impl Default for UsualModes {
     }
 }
 
+/// Origin of a checkpoint that was fetched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FetchedFrom {
+    /// Name of the machine.
+    pub machine: String,
+    /// Id of the checkpoint there.
+    pub id: CheckpointId,
+}
+
 /// Restore that a safety checkpoint was taken for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -171,6 +181,8 @@ pub struct Facts {
     pub skipped: Vec<Skipped>,
     /// Text of the session's record at that time.
     pub record: Option<Vec<u8>>,
+    /// Checkpoint of another machine that this one is a copy of.
+    pub fetched: Option<FetchedFrom>,
     /// True if files had changed before it was completed: changed files are left out as `changing`, deleted ones are
     /// missing.
     pub is_incomplete: bool,
@@ -218,6 +230,9 @@ impl Facts {
         }
         for skipped in &self.skipped {
             line(format_args!("{}", skipped_line(skipped)));
+        }
+        if let Some(FetchedFrom { machine, id }) = &self.fetched {
+            line(format_args!("fetched {id} {}", escape(machine.as_bytes())));
         }
         if let Some(record) = &self.record {
             line(format_args!("record {}", escape(record)));
@@ -271,6 +286,11 @@ impl Facts {
             }
             "empty" => self.empty_dirs.push(unescape(value.as_bytes())?),
             "skipped" => self.skipped.push(read_skipped(value)?),
+            "fetched" => {
+                let (id, machine) = value.split_once(' ')?;
+                let machine = String::from_utf8(unescape(machine.as_bytes())?).ok()?;
+                self.fetched = Some(FetchedFrom { machine, id: ObjectId::from_hex(id.as_bytes())? });
+            }
             "record" => self.record = Some(unescape(value.as_bytes())?),
             _ => {}
         }

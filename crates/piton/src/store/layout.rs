@@ -289,6 +289,11 @@ impl Layout {
         self.local().join("forks")
     }
 
+    /// Directory of the configuration, the key and the cache of a remote.
+    pub(super) fn remote(&self) -> PathBuf {
+        self.local().join("remote")
+    }
+
     /// Directory of the git states of all projects.
     pub(super) fn git_states(&self) -> PathBuf {
         self.local().join("git")

@@ -73,6 +73,7 @@ mod object_copies;
 mod object_db;
 mod objects;
 mod pack;
+mod pack_builder;
 mod pack_entry;
 mod pack_index;
 mod packs;
@@ -102,9 +103,9 @@ pub(crate) use activity::Activity;
 pub use base::Archive;
 pub(crate) use brought_back::{BackNote, BackRecord, BroughtBack};
 pub use commit::Checkpoint;
-pub(crate) use commit::{END_REASON, NewCheckpoint, Readable, STEP_PREFIX};
+pub(crate) use commit::{END_REASON, NewCheckpoint, Readable, STEP_PREFIX, parse as parse_commit};
 pub(crate) use create::claim_base;
-pub use facts::{CheckpointKind, Facts, Origin, RestoreVerb, Restoring, UsualModes};
+pub use facts::{CheckpointKind, Facts, FetchedFrom, Origin, RestoreVerb, Restoring, UsualModes};
 pub(crate) use file_modes::FileModes;
 pub(crate) use forget::{ForgetIf, forget_project};
 pub(crate) use gc::{GcGoal, collect_every, collect_garbage, has_many_packs};
@@ -125,6 +126,8 @@ pub(crate) use locals::{LocalRef, LocalState, build_tree};
 pub(crate) use lock::{GcLock, ProjectLock, StoreLock};
 pub use object_copies::ReadData;
 pub(crate) use objects::{NewObjects, Objects, SharedObjects, Writer};
+pub(crate) use pack_builder::PackBuilder;
+pub use pack_builder::{BuiltPack, PackedObject, decode_entry};
 pub(crate) use pins::{Cut, Pin, PinName, PinTime, check_mark};
 pub(crate) use projects::ProjectRecord;
 pub(crate) use quota::{MakeRoomOutcome, limit_locals, make_room, would_drop};
@@ -137,7 +140,9 @@ pub(crate) use running_hooks::BegunHook;
 pub(crate) use salvage::salvage_newest;
 pub(crate) use size::Room;
 pub(crate) use sweep::sweep;
-pub(crate) use tree::{EntryMode, PATHS_MAX, TreeChange, TreeEntry, TreeWalk, push_entry, too_many_paths};
+pub(crate) use tree::{
+    EntryMode, PATHS_MAX, TreeChange, TreeEntry, TreeWalk, parse as parse_tree, push_entry, too_many_paths,
+};
 pub use turns::Notice;
 pub(crate) use turns::{SessionKey, TurnNote, turn_name};
 pub(crate) use unfinished::{FinishLock, UnfinishedRequest};
@@ -190,6 +195,11 @@ pub struct Store {
 /// Returns the directory in which the forks of conversations are recorded. The caller creates it.
 pub fn forks_dir(store: &Store) -> PathBuf {
     store.layout.forks()
+}
+
+/// Returns the directory of what belongs to a remote: configuration, key, cache. The caller creates it.
+pub fn remote_dir(store: &Store) -> PathBuf {
+    store.layout.remote()
 }
 
 impl Store {

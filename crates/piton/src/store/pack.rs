@@ -224,6 +224,12 @@ impl PackWriter {
         Ok(SealedPack { name, bytes: self.bytes_with_idx(), pack: self.path, idx })
     }
 
+    /// Completes the pack without an idx, and syncs it.
+    pub(super) fn into_file(mut self) -> Result<TempPath> {
+        self.finish_pack().map_err(|error| Error::io("write", &self.path, error))?;
+        Ok(self.path)
+    }
+
     /// Writes the header and the trailing checksum, and syncs the pack. Reads the pack again to compute the checksum,
     /// unless it is known.
     fn finish_pack(&mut self) -> io::Result<[u8; ID_BYTES]> {

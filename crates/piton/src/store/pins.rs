@@ -28,6 +28,7 @@ const MARKS: &str = "marks";
 const ROWS: &str = "rows";
 const ENDS: &str = "ends";
 const STEPS: &str = "steps";
+const FETCHED: &str = "fetched";
 /// Maximum number of characters of a mark.
 const MARK_CHARS_MAX: usize = 64;
 /// Maximum number of bytes of a mark in the name of its ref, so that a file of that name and its lock can exist.
@@ -55,6 +56,8 @@ pub(crate) enum PinName {
     End(PinTime),
     /// Step of a turn that is not in the history any more.
     Step(PinTime),
+    /// Checkpoint of another machine, by the time of the fetch.
+    Fetched(PinTime),
 }
 
 /// Time of a pinned checkpoint.
@@ -68,7 +71,7 @@ pub(crate) struct PinTime {
 
 impl PinTime {
     /// Returns the first name that no pin has for a checkpoint of this time.
-    fn after(time: Moment, pins: &[Pin]) -> Self {
+    pub(crate) fn after(time: Moment, pins: &[Pin]) -> Self {
         let secs = time.secs.max(0);
         let same = pins.iter().filter_map(|pin| pin.name.time()).filter(|one| one.secs == secs);
         let number = same.map(|one| one.number.saturating_add(1)).max().unwrap_or(0);
@@ -105,6 +108,7 @@ impl PinName {
             Self::Row(time) => (ROWS, time.to_string()),
             Self::End(time) => (ENDS, time.to_string()),
             Self::Step(time) => (STEPS, time.to_string()),
+            Self::Fetched(time) => (FETCHED, time.to_string()),
         };
         format!("{PIN_REFS}{project}/{kind}/{name}")
     }
@@ -122,11 +126,15 @@ impl PinName {
         matches!(self, Self::Mark(_))
     }
 
-    /// Returns the time of the checkpoint, for a pin that is named after it.
+    pub(crate) fn is_fetched(&self) -> bool {
+        matches!(self, Self::Fetched(_))
+    }
+
+    /// Returns the time of the checkpoint, or of the fetch, for a pin that is named after it.
     pub(crate) fn time(&self) -> Option<PinTime> {
         match self {
             Self::Mark(_) => None,
-            Self::Row(time) | Self::End(time) | Self::Step(time) => Some(*time),
+            Self::Row(time) | Self::End(time) | Self::Step(time) | Self::Fetched(time) => Some(*time),
         }
     }
 
@@ -139,6 +147,7 @@ impl PinName {
             ROWS => Self::Row(PinTime::parse(name)?),
             ENDS => Self::End(PinTime::parse(name)?),
             STEPS => Self::Step(PinTime::parse(name)?),
+            FETCHED => Self::Fetched(PinTime::parse(name)?),
             _ => return None,
         };
         Some((ProjectId::parse(project)?, pin))
@@ -238,7 +247,7 @@ impl Pins {
     pub(crate) fn of(&self, project: &ProjectId) -> Result<Vec<Pin>> {
         let mut found = BTreeMap::new();
         // Loose refs first: stock git writes `packed-refs` before it removes them.
-        for kind in [MARKS, ROWS, ENDS, STEPS] {
+        for kind in [MARKS, ROWS, ENDS, STEPS, FETCHED] {
             let dir = format!("{PIN_REFS}{project}/{kind}");
             for file in fsx::names_in(&self.layout.store().join(&dir))? {
                 let Some(name) = file.to_str().map(|file| format!("{dir}/{file}")) else { continue };
@@ -340,6 +349,11 @@ fn attach(objects: &Objects, pins: Vec<Pin>, history: &mut Readable) -> Result<(
     let chain = places.len();
     let mut beyond: Vec<(PinTime, Checkpoint)> = Vec::new();
     for Pin { name, id } in pins {
+        if name.is_fetched() {
+            // One that is missing or corrupt can be fetched again.
+            history.fetched.extend(objects.checkpoint(id).ok());
+            continue;
+        }
         if let Entry::Vacant(vacant) = places.entry(id) {
             let pinned = match objects.checkpoint(id) {
                 Err(error) if error.kind() == ErrorKind::Damaged => {

@@ -86,7 +86,7 @@ impl ProjectHistory {
             PinName::Mark(_) => None,
             PinName::Row(time) => Some((DropClass::Row, time.moment().secs, pin.id)),
             PinName::End(time) => Some((DropClass::End, time.moment().secs, pin.id)),
-            PinName::Step(time) => Some((DropClass::Step, time.moment().secs, pin.id)),
+            PinName::Step(time) | PinName::Fetched(time) => Some((DropClass::Step, time.moment().secs, pin.id)),
         });
         let mut rows = 0;
         let mut all = Vec::new();

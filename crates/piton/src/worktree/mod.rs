@@ -46,7 +46,7 @@ pub(crate) use read::{Contents, ReadFile, Reader, id_of_stream};
 pub(crate) use regenerated::is_regenerated;
 pub(crate) use repository::{
     Located, ObjectDir, Repository, RepositoryFile, RepositoryLock, RepositoryPlace, RepositoryWriter, busy_error,
-    locate, place_pointer, remove_unfinished, rename_dir, running_commands, temp_lock,
+    locate, place_pointer, remove_unfinished, rename_dir, repository_identity, running_commands, temp_lock,
 };
 pub(crate) use scan::{Scan, ScanEnd, count_files, scan};
 pub(crate) use scope::{Lists, RulesAfter, Scope, ScopePreview};

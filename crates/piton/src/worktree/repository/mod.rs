@@ -9,9 +9,11 @@ use crate::error::{Error, Result};
 use crate::fsx;
 use crate::sys::{self, Dir, Kind, Stat};
 
+mod identity;
 mod list;
 mod write;
 
+pub(crate) use identity::repository_identity;
 pub(crate) use list::{ObjectDir, RepositoryFile};
 pub(crate) use write::{
     RepositoryLock, RepositoryWriter, busy_error, place_pointer, remove_unfinished, rename_dir, running_commands,

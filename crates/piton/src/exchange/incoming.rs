@@ -1,0 +1,200 @@
+//! Adding a checkpoint of another machine to the store.
+
+use std::collections::BTreeMap;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::hint::Hint;
+use crate::id::{CheckpointId, ObjectId, ObjectKind, ProjectId};
+use crate::project::Project;
+use crate::relpath;
+use crate::settings::Settings;
+use crate::store::{
+    Checkpoint, EntryMode, FetchedFrom, NewCheckpoint, NewObjects, Objects, Pin, PinName, PinTime, Room, Store,
+    StoreLock, build_tree, parse_commit, parse_tree,
+};
+use crate::time::Moment;
+
+/// Number of fetched checkpoints that a project keeps.
+const FETCHED_MAX: usize = 20;
+
+/// One entry of a tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TreeItem {
+    /// Name in the directory.
+    pub name: Vec<u8>,
+    /// Type of the object.
+    pub kind: ObjectKind,
+    /// Id of the object.
+    pub id: ObjectId,
+    /// Mode of the entry.
+    mode: EntryMode,
+}
+
+/// Returns the tree that a commit names. Fails with `Damaged` if it is no checkpoint.
+pub fn checkpoint_tree(id: CheckpointId, commit: &[u8]) -> Result<ObjectId> {
+    parse_commit(id, commit).map(|checkpoint| checkpoint.tree)
+}
+
+/// Returns the entries of a tree, without commits of other repositories. Fails with `Damaged` if it is invalid or holds a
+/// name that must not be written to disk.
+pub fn tree_items(id: ObjectId, tree: &[u8]) -> Result<Vec<TreeItem>> {
+    let entries = parse_tree(id, tree)?.into_iter().filter(|entry| entry.mode != EntryMode::Commit);
+    let item = |mode: EntryMode| if mode == EntryMode::Dir { ObjectKind::Tree } else { ObjectKind::Blob };
+    Ok(entries.map(|one| TreeItem { kind: item(one.mode), name: one.name, id: one.id, mode: one.mode }).collect())
+}
+
+/// A file of a checkpoint that is fetched in part.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FetchedPath {
+    path: Vec<u8>,
+    mode: EntryMode,
+    id: ObjectId,
+}
+
+impl FetchedPath {
+    /// Returns the file that a tree entry names, at this path in the checkpoint.
+    pub fn new(path: Vec<u8>, item: &TreeItem) -> Self {
+        Self { path, mode: item.mode, id: item.id }
+    }
+}
+
+/// A checkpoint of another machine that is to be added.
+#[derive(Debug, Clone, Copy)]
+pub struct FetchRequest<'a> {
+    /// Name of that machine.
+    pub machine: &'a str,
+    /// Id of the checkpoint there.
+    pub id: CheckpointId,
+    /// Bytes of its commit.
+    pub commit: &'a [u8],
+    /// Files to fetch. `None`: all of them, whose objects must have been added.
+    pub files: Option<&'a [FetchedPath]>,
+    /// Paths that were asked for, if not all were.
+    pub paths: &'a [Vec<u8>],
+}
+
+/// A checkpoint that was fetched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Fetched {
+    /// Its id in this store: it is a commit of the project that it was fetched for.
+    pub id: CheckpointId,
+    /// True if it was there already.
+    pub is_known: bool,
+}
+
+/// Adds objects and one checkpoint of another machine. Nothing is visible before [`Incoming::finish`], and nothing is left
+/// behind if it is dropped. While it exists, a garbage collection waits.
+pub struct Incoming<'a> {
+    store: &'a Store,
+    project: &'a Project,
+    held: StoreLock,
+    objects: Objects,
+    new_objects: NewObjects,
+}
+
+impl<'a> Incoming<'a> {
+    /// Opens the store for new objects. Fails with `Busy` if another process blocks it for half a minute.
+    pub fn begin(store: &'a Store, project: &'a Project) -> Result<Self> {
+        let held = store.locks.share()?;
+        let objects = store.objects.open(&held)?;
+        let new_objects = store.objects.new_objects(&objects, false);
+        Ok(Self { store, project, held, objects, new_objects })
+    }
+
+    /// Returns true if the store has the object.
+    pub fn has(&self, id: ObjectId) -> bool {
+        self.objects.has(id)
+    }
+
+    /// Reads an object that the store has.
+    pub fn read(&self, id: ObjectId, kind: ObjectKind) -> Result<Vec<u8>> {
+        self.objects.read(id, kind)
+    }
+
+    /// Adds an object. Fails with `Damaged` if the bytes do not have this id.
+    pub fn add(&self, id: ObjectId, kind: ObjectKind, bytes: &[u8]) -> Result<()> {
+        match self.new_objects.writer().add(kind, bytes)? {
+            Ok(found) if found == id => Ok(()),
+            _ => Err(Error::damaged(format!("add the object {id}"), "it is not what was written under this name")),
+        }
+    }
+
+    /// Makes the checkpoint visible in the project, under a pin. Drops the oldest fetched ones above the limit. The caller
+    /// has added every object that the store lacks. (Z5)
+    pub fn finish(self, request: FetchRequest<'_>, settings: &Settings, now: Moment) -> Result<Fetched> {
+        let Self { store, project, held, objects, new_objects } = self;
+        let original = parse_commit(request.id, request.commit)?;
+        let tree = match request.files {
+            None => original.tree,
+            Some(files) => {
+                let entries: BTreeMap<_, _> =
+                    files.iter().map(|file| (file.path.clone(), (file.mode, file.id))).collect();
+                build_tree(&entries, &new_objects)?
+            }
+        };
+        let facts = facts_of(&original, &request);
+        let (time, reason, project_id) = (original.time, &*original.reason, project.id());
+        let commit = NewCheckpoint { tree, parent: None, time, reason, facts: &facts, project: project_id }.encode();
+        let id = match new_objects.writer().add(ObjectKind::Commit, &commit)? {
+            Ok(id) => id,
+            Err(collision) => return Err(Error::damaged("add a fetched checkpoint", collision)),
+        };
+        let locked = store.locks.lock_project(&held, project_id)?;
+        let pins = store.pins.of(project_id)?;
+        let is_known = pins.iter().any(|pin| pin.id == id && pin.name.is_fetched());
+        if is_known && objects.has(id) {
+            return Ok(Fetched { id, is_known: true });
+        }
+        reserve(store, &new_objects, settings)?;
+        let published = new_objects.publish()?;
+        let pin = Pin { name: PinName::Fetched(PinTime::after(now, &pins)), id };
+        store.pins.set(&locked, project_id, &pin, now)?;
+        if !store.objects.secure(&published, now)? {
+            store.pins.remove(&locked, project_id, &pin.name, now)?;
+            return Err(Error::new(ErrorKind::Busy, "fetch a checkpoint")
+                .because("another program's collection removed objects")
+                .with_hint("nothing was changed; try again"));
+        }
+        let fetched: Vec<_> = pins.iter().filter(|pin| pin.name.is_fetched()).collect();
+        for old in fetched.iter().take((fetched.len() + 1).saturating_sub(FETCHED_MAX)) {
+            store.pins.remove(&locked, project_id, &old.name, now)?;
+        }
+        Ok(Fetched { id, is_known: false })
+    }
+}
+
+/// Returns the facts of a fetched checkpoint: those of the original, as far as they concern its files.
+fn facts_of(original: &Checkpoint, request: &FetchRequest<'_>) -> crate::store::Facts {
+    let is_wanted = |path: &[u8]| {
+        request.files.is_none()
+            || request.paths.iter().any(|wanted| relpath::is_within(path, wanted) || relpath::is_within(wanted, path))
+    };
+    let mut facts = original.facts.clone();
+    facts.modes.retain(|(path, _)| is_wanted(path));
+    facts.empty_dirs.retain(|path| is_wanted(path));
+    facts.skipped.retain(|skipped| is_wanted(&skipped.path));
+    facts.files = request.files.map_or(facts.files, |files| Some(files.len() as u64));
+    (facts.restoring, facts.record) = (None, None);
+    facts.fetched = Some(FetchedFrom { machine: request.machine.to_owned(), id: request.id });
+    facts
+}
+
+fn reserve(store: &Store, new_objects: &NewObjects, settings: &Settings) -> Result<()> {
+    let bytes_max = settings.total_bytes_max().unwrap_or(u64::MAX);
+    match store.size.reserve(new_objects.bytes_on_disk(), new_objects.bytes_written(), bytes_max, None)? {
+        Room::Lacking => Err(Error::new(ErrorKind::Full, "fetch a checkpoint")
+            .because("the store has reached its limit")
+            .with_hint(Hint::RaiseLimitOrPrune.nothing_touched())),
+        _ => Ok(()),
+    }
+}
+
+/// Forgets every checkpoint that was fetched for a project. Returns their number.
+pub fn forget_fetched(store: &Store, project: &ProjectId, now: Moment) -> Result<usize> {
+    let held = store.locks.share()?;
+    let locked = store.locks.lock_project(&held, project)?;
+    let fetched: Vec<_> = store.pins.of(project)?.into_iter().filter(|pin| pin.name.is_fetched()).collect();
+    fetched.iter().try_for_each(|pin| store.pins.remove(&locked, project, &pin.name, now))?;
+    Ok(fetched.len())
+}

@@ -1,0 +1,21 @@
+//! Checkpoints for other machines, and from them: what a push reads from the store and what a fetch adds to it. Knows
+//! no network and no place where checkpoints go.
+//!
+//! - Z4. Nothing is sent but commits of checkpoints and what they lead to. Local files, kept files and git states are not
+//!   among that.
+//! - Z5. A fetched checkpoint is complete, belongs to the project that it was fetched for, and has a pin of its own: it
+//!   is never part of that project's history, and changes no other checkpoint.
+
+mod incoming;
+mod outgoing;
+
+pub use incoming::{
+    FetchRequest, Fetched, FetchedPath, Incoming, TreeItem, checkpoint_tree, forget_fetched, tree_items,
+};
+pub use outgoing::{Outgoing, OutgoingObjects, SentCheckpoint, SentProject};
+
+/// Returns the identity of the git repository that a directory is in and of its place there: see
+/// [`SentProject::repository`].
+pub fn repository_identity(directory: &std::path::Path) -> Option<String> {
+    crate::worktree::repository_identity(directory)
+}
