@@ -1,0 +1,307 @@
+//! An object store as a bucket, by `object_store`. One thread runs its requests; callers block.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::TryStreamExt as _;
+use object_store::aws::AmazonS3Builder;
+use object_store::azure::MicrosoftAzureBuilder;
+use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::path::Path as Key;
+use object_store::{BackoffConfig, ClientOptions, ObjectStore, ObjectStoreExt as _, RetryConfig, WriteMultipart};
+use tokio::runtime::Runtime;
+
+use super::location::{CredentialsFrom, Location, Scheme};
+use super::{Bucket, ObjectInfo};
+use crate::error::{RemoteError, RemoteErrorKind, Result};
+
+/// Larger files are sent in parts of this size.
+const PART_BYTES: usize = 8 << 20;
+/// Parts that are sent at the same time.
+const PARTS_AT_ONCE: usize = 3;
+/// Retries of one request, and the time for all of them.
+const RETRIES_MAX: usize = 6;
+const RETRY_SECS_MAX: u64 = 60;
+/// Time for one request. A part must fit.
+const REQUEST_SECS_MAX: u64 = 120;
+
+/// A bucket in an object store.
+pub(super) struct CloudBucket {
+    store: Arc<dyn ObjectStore>,
+    runtime: Runtime,
+    prefix: String,
+    name: String,
+}
+
+impl CloudBucket {
+    pub(super) fn open(location: &Location, scheme: Scheme, bucket: &str, prefix: &str) -> Result<Self> {
+        // Fails if there is one already, which is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let store = match scheme {
+            Scheme::S3 => s3(location, bucket)?,
+            Scheme::Google => google(location, bucket)?,
+            Scheme::Azure | Scheme::Directory => azure(location, bucket)?,
+        };
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime =
+            runtime.map_err(|error| RemoteError::new(RemoteErrorKind::Io, format!("start a thread: {error}")))?;
+        Ok(Self { store, runtime, prefix: prefix.to_owned(), name: location.to_string() })
+    }
+
+    fn key(&self, key: &str) -> Key {
+        Key::from(if self.prefix.is_empty() { key.to_owned() } else { format!("{}/{key}", self.prefix) })
+    }
+
+    fn info(&self, found: &object_store::ObjectMeta) -> ObjectInfo {
+        let key = found.location.as_ref();
+        let key = key.strip_prefix(&self.prefix).unwrap_or(key).trim_start_matches('/');
+        ObjectInfo { key: key.to_owned(), bytes: found.size, modified_secs: found.last_modified.timestamp() }
+    }
+
+    fn failed(&self, what: &str, key: &str, error: &object_store::Error) -> RemoteError {
+        describe(&format!("{what} {key} in {}", self.name), error)
+    }
+
+    /// Returns `None` for an object that does not exist.
+    fn found<T>(&self, what: &str, key: &str, result: object_store::Result<T>) -> Result<Option<T>> {
+        match result {
+            Ok(found) => Ok(Some(found)),
+            Err(object_store::Error::NotFound { source, .. }) if !is_missing_bucket(&source.to_string()) => Ok(None),
+            Err(error) => Err(self.failed(what, key, &error)),
+        }
+    }
+
+    async fn put_parts(&self, key: &str, file: &mut File, sent: &mut dyn FnMut(u64)) -> object_store::Result<()> {
+        let upload = self.store.put_multipart(&self.key(key)).await?;
+        let mut upload = WriteMultipart::new_with_chunk_size(upload, PART_BYTES);
+        let mut part = vec![0; PART_BYTES];
+        loop {
+            let got = fill(file, &mut part)
+                .map_err(|source| object_store::Error::Generic { store: "file", source: Box::new(source) })?;
+            if got == 0 {
+                return upload.finish().await.map(drop);
+            }
+            upload.wait_for_capacity(PARTS_AT_ONCE).await?;
+            upload.write(&part[..got]);
+            sent(got as u64);
+        }
+    }
+}
+
+fn fill(file: &mut File, part: &mut [u8]) -> std::io::Result<usize> {
+    let mut got = 0;
+    while got < part.len() {
+        match file.read(&mut part[got..])? {
+            0 => break,
+            more => got += more,
+        }
+    }
+    Ok(got)
+}
+
+impl Bucket for CloudBucket {
+    fn get(&self, key: &str) -> Result<Option<Vec<u8>>> {
+        let got = self.runtime.block_on(async { self.store.get(&self.key(key)).await?.bytes().await });
+        Ok(self.found("read", key, got)?.map(Vec::from))
+    }
+
+    fn get_range(&self, key: &str, range: Range<u64>) -> Result<Option<Vec<u8>>> {
+        let wanted = range.end - range.start;
+        let got = self.runtime.block_on(self.store.get_range(&self.key(key), range));
+        match self.found("read", key, got)? {
+            Some(bytes) if bytes.len() as u64 != wanted => Err(RemoteError::damaged(key, "it is shorter than it was")),
+            bytes => Ok(bytes.map(Vec::from)),
+        }
+    }
+
+    fn put(&self, key: &str, bytes: Vec<u8>) -> Result<()> {
+        let put = self.runtime.block_on(self.store.put(&self.key(key), bytes.into()));
+        put.map(drop).map_err(|error| self.failed("write", key, &error))
+    }
+
+    fn put_file(&self, key: &str, file: &Path, sent: &mut dyn FnMut(u64)) -> Result<()> {
+        let mut opened = File::open(file).map_err(|error| RemoteError::io("read", file, &error))?;
+        let bytes = opened.metadata().map_or(0, |found| found.len());
+        if bytes <= PART_BYTES as u64 {
+            let mut all = Vec::new();
+            opened.read_to_end(&mut all).map_err(|error| RemoteError::io("read", file, &error))?;
+            self.put(key, all)?;
+            sent(bytes);
+            return Ok(());
+        }
+        let put = self.runtime.block_on(self.put_parts(key, &mut opened, sent));
+        put.map_err(|error| self.failed("write", key, &error))
+    }
+
+    fn head(&self, key: &str) -> Result<Option<ObjectInfo>> {
+        let head = self.runtime.block_on(self.store.head(&self.key(key)));
+        Ok(self.found("look at", key, head)?.map(|found| self.info(&found)))
+    }
+
+    fn list(&self, prefix: &str) -> Result<Vec<ObjectInfo>> {
+        let at = self.key(prefix.trim_end_matches('/'));
+        let listed = self.runtime.block_on(self.store.list(Some(&at)).try_collect::<Vec<_>>());
+        let mut found: Vec<_> = match listed {
+            Ok(found) => found.iter().map(|one| self.info(one)).collect(),
+            Err(object_store::Error::NotFound { source, .. }) if !is_missing_bucket(&source.to_string()) => Vec::new(),
+            Err(error) => return Err(self.failed("list", prefix, &error)),
+        };
+        found.sort_by(|a, b| a.key.cmp(&b.key));
+        Ok(found)
+    }
+
+    fn delete(&self, key: &str) -> Result<()> {
+        let deleted = self.runtime.block_on(self.store.delete(&self.key(key)));
+        self.found("remove", key, deleted).map(drop)
+    }
+}
+
+fn is_missing_bucket(text: &str) -> bool {
+    text.contains("NoSuchBucket") || text.contains("ContainerNotFound") || text.contains("bucket does not exist")
+}
+
+/// Turns an error of the store into words and advice.
+fn describe(what: &str, error: &object_store::Error) -> RemoteError {
+    use RemoteErrorKind::{Clock, Credentials, Denied, NotFound, Unavailable};
+    let text = error.to_string();
+    let has = |word: &str| text.contains(word);
+    let (kind, why, hint) = if has("RequestTimeTooSkewed") {
+        (Clock, "the clocks of this machine and of the store differ too much", "set the clock of this machine")
+    } else if is_missing_bucket(&text) {
+        (NotFound, "there is no such bucket", "create it, or correct the name and `--region`")
+    } else if has("InvalidAccessKeyId")
+        || has("SignatureDoesNotMatch")
+        || has("ExpiredToken")
+        || has("Missing Credentials")
+        || has("InvalidToken")
+        || matches!(error, object_store::Error::Unauthenticated { .. })
+    {
+        (Credentials, "the store does not accept the credentials", "see `piton remote status` for where they come from")
+    } else if has("AccessDenied") || matches!(error, object_store::Error::PermissionDenied { .. }) {
+        (Denied, "the credentials do not permit it", "SECURITY lists what each role of a bucket needs")
+    } else if has("PermanentRedirect") || has("AuthorizationHeaderMalformed") || has("incorrectly configured region") {
+        (RemoteErrorKind::Invalid, "the bucket is in another region", "give it with `--region`")
+    } else {
+        (Unavailable, "", "it is tried again later; `piton remote status` shows what is not pushed yet")
+    };
+    // The whole chain of causes is long, and says at its end what is wrong.
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    let why = if why.is_empty() { cause.to_string() } else { why.to_owned() };
+    RemoteError::new(kind, format!("{what}: {why}")).hint(hint)
+}
+
+fn retry() -> RetryConfig {
+    let backoff =
+        BackoffConfig { init_backoff: Duration::from_millis(100), max_backoff: Duration::from_secs(8), base: 2. };
+    RetryConfig { backoff, max_retries: RETRIES_MAX, retry_timeout: Duration::from_secs(RETRY_SECS_MAX) }
+}
+
+fn options(endpoint: Option<&str>) -> ClientOptions {
+    let options = ClientOptions::new().with_timeout(Duration::from_secs(REQUEST_SECS_MAX));
+    options.with_allow_http(endpoint.is_some_and(|endpoint| endpoint.starts_with("http://")))
+}
+
+fn no_credentials(what: impl std::fmt::Display) -> RemoteError {
+    RemoteError::new(RemoteErrorKind::Credentials, format!("find credentials: {what}"))
+        .hint("set the variables of the provider, or name a profile or a file with `piton remote add`")
+}
+
+fn s3(location: &Location, bucket: &str) -> Result<Arc<dyn ObjectStore>> {
+    let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket).with_retry(retry());
+    let endpoint = location.endpoint.clone().or_else(|| std::env::var("AWS_ENDPOINT_URL").ok());
+    builder = builder.with_client_options(options(endpoint.as_deref()));
+    if let Some(endpoint) = &endpoint {
+        builder = builder.with_endpoint(endpoint).with_virtual_hosted_style_request(false);
+    }
+    if let Some(region) = &location.region {
+        builder = builder.with_region(region);
+    }
+    let profile = match &location.credentials {
+        CredentialsFrom::Environment => None,
+        CredentialsFrom::Profile(name) => Some((default_credentials_file()?, name.clone())),
+        CredentialsFrom::File(path) => Some((path.clone(), "default".to_owned())),
+    };
+    if let Some((path, name)) = profile {
+        let found = read_profile(&path, &name)?;
+        let value = |key: &str| found.iter().find(|(name, _)| name == key).map(|(_, value)| value.clone());
+        let missing = || no_credentials(format!("{} has no keys for the profile {name}", path.display()));
+        builder = builder
+            .with_access_key_id(value("aws_access_key_id").ok_or_else(missing)?)
+            .with_secret_access_key(value("aws_secret_access_key").ok_or_else(missing)?);
+        if let Some(token) = value("aws_session_token") {
+            builder = builder.with_token(token);
+        }
+    } else if endpoint.is_some() && std::env::var_os("AWS_ACCESS_KEY_ID").is_none() {
+        // Without this, the library would ask the metadata service of a cloud machine for them.
+        return Err(no_credentials("AWS_ACCESS_KEY_ID is not set"));
+    }
+    Ok(Arc::new(builder.build().map_err(no_credentials)?))
+}
+
+fn google(location: &Location, bucket: &str) -> Result<Arc<dyn ObjectStore>> {
+    let mut builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(bucket).with_retry(retry());
+    builder = builder.with_client_options(options(location.endpoint.as_deref()));
+    if let CredentialsFrom::File(path) = &location.credentials {
+        builder = builder.with_service_account_path(path.to_string_lossy());
+    }
+    Ok(Arc::new(builder.build().map_err(no_credentials)?))
+}
+
+fn azure(location: &Location, container: &str) -> Result<Arc<dyn ObjectStore>> {
+    let mut builder = MicrosoftAzureBuilder::from_env().with_container_name(container).with_retry(retry());
+    builder = builder.with_client_options(options(location.endpoint.as_deref()));
+    if let Some(endpoint) = &location.endpoint {
+        builder = builder.with_endpoint(endpoint.clone());
+    }
+    Ok(Arc::new(builder.build().map_err(no_credentials)?))
+}
+
+fn default_credentials_file() -> Result<PathBuf> {
+    let named = std::env::var_os("AWS_SHARED_CREDENTIALS_FILE").map(PathBuf::from);
+    let found = named.or_else(|| Some(std::env::home_dir()?.join(".aws/credentials")));
+    found.ok_or_else(|| no_credentials("there is no home directory"))
+}
+
+/// Returns the keys of one profile in a file of sections, `[name]`, with lines `key = value`.
+fn read_profile(path: &Path, name: &str) -> Result<Vec<(String, String)>> {
+    let text = std::fs::read_to_string(path).map_err(|error| no_credentials(format!("{}: {error}", path.display())))?;
+    let mut is_it = false;
+    let mut found = Vec::new();
+    for line in text.lines().map(str::trim) {
+        if let Some(section) = line.strip_prefix('[') {
+            let section = section.trim_end_matches(']').trim();
+            is_it = section == name || section.strip_prefix("profile ") == Some(name);
+        } else if is_it && let Some((key, value)) = line.split_once('=') {
+            found.push((key.trim().to_ascii_lowercase(), value.trim().to_owned()));
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_profile_is_a_section_of_the_credentials_file() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("credentials");
+        let text =
+            "[default]\naws_access_key_id = A\n\n[ work ]\n# no\nAWS_Access_Key_Id=B\naws_secret_access_key = c=d\n";
+        std::fs::write(&file, text).expect("a file");
+        let work = read_profile(&file, "work").expect("a profile");
+        let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        assert_eq!(work, [pair("aws_access_key_id", "B"), pair("aws_secret_access_key", "c=d")]);
+        assert_eq!(read_profile(&file, "default").expect("a profile"), [pair("aws_access_key_id", "A")]);
+        assert_eq!(read_profile(&file, "other").expect("a file"), []);
+        let missing = read_profile(&dir.path().join("none"), "x").expect_err("no file");
+        assert_eq!(missing.kind, RemoteErrorKind::Credentials);
+    }
+}

@@ -1,0 +1,140 @@
+//! A directory as a bucket: on another disk, or a network file system. Objects are synced before they get their names.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+use super::{Bucket, ObjectInfo};
+use crate::error::{RemoteError, Result};
+
+/// Prefix of temporary files, which listings leave out.
+const TEMPORARY: &str = ".tmp-";
+/// Bytes that are copied at a time.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// A bucket in a directory.
+pub(super) struct DirectoryBucket {
+    root: PathBuf,
+}
+
+impl DirectoryBucket {
+    /// Opens a directory, and creates it if its parent exists: a missing parent is a disk that is not mounted.
+    pub(super) fn open(root: &Path) -> Result<Self> {
+        if !root.is_dir() {
+            fs::create_dir(root).map_err(|error| {
+                RemoteError::io("create", root, &error).hint("is the disk mounted? The directory around it must exist")
+            })?;
+        }
+        Ok(Self { root: root.to_owned() })
+    }
+
+    fn path(&self, key: &str) -> PathBuf {
+        self.root.join(key)
+    }
+
+    fn write(&self, key: &str, fill: impl FnOnce(&mut File) -> io::Result<()>) -> Result<()> {
+        let path = self.path(key);
+        let dir = path.parent().unwrap_or(&self.root);
+        let written = (|| {
+            fs::create_dir_all(dir)?;
+            let mut file = tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(dir)?;
+            fill(file.as_file_mut())?;
+            file.as_file().sync_all()?;
+            file.persist(&path).map_err(|error| error.error)?;
+            File::open(dir)?.sync_all()
+        })();
+        written.map_err(|error| RemoteError::io("write", &path, &error))
+    }
+
+    fn info(&self, path: &Path) -> Option<ObjectInfo> {
+        let found = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
+        let modified = found.modified().ok()?.duration_since(UNIX_EPOCH).ok()?.as_secs();
+        let key = path.strip_prefix(&self.root).ok()?.to_str()?.to_owned();
+        Some(ObjectInfo { key, bytes: found.len(), modified_secs: i64::try_from(modified).unwrap_or(i64::MAX) })
+    }
+
+    fn walk(&self, dir: &Path, found: &mut Vec<ObjectInfo>) -> io::Result<()> {
+        let entries = match fs::read_dir(dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            entries => entries?,
+        };
+        for entry in entries {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                self.walk(&entry.path(), found)?;
+            } else if !entry.file_name().as_encoded_bytes().starts_with(TEMPORARY.as_bytes()) {
+                // One that was removed meanwhile has no metadata.
+                found.extend(self.info(&entry.path()));
+            }
+        }
+        Ok(())
+    }
+
+    fn open_file(&self, key: &str) -> Result<Option<File>> {
+        let path = self.path(key);
+        match File::open(&path) {
+            Ok(file) => Ok(Some(file)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(RemoteError::io("read", &path, &error)),
+        }
+    }
+}
+
+impl Bucket for DirectoryBucket {
+    fn get(&self, key: &str) -> Result<Option<Vec<u8>>> {
+        let Some(mut file) = self.open_file(key)? else { return Ok(None) };
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(|error| RemoteError::io("read", &self.path(key), &error))?;
+        Ok(Some(bytes))
+    }
+
+    fn get_range(&self, key: &str, range: Range<u64>) -> Result<Option<Vec<u8>>> {
+        let Some(mut file) = self.open_file(key)? else { return Ok(None) };
+        let length = usize::try_from(range.end - range.start).map_err(|_| RemoteError::damaged(key, "too large"))?;
+        let mut bytes = vec![0; length];
+        let read = file.seek(io::SeekFrom::Start(range.start)).and_then(|_| file.read_exact(&mut bytes));
+        read.map_err(|_| RemoteError::damaged(key, "it is shorter than it was"))?;
+        Ok(Some(bytes))
+    }
+
+    fn put(&self, key: &str, bytes: Vec<u8>) -> Result<()> {
+        self.write(key, |file| file.write_all(&bytes))
+    }
+
+    fn put_file(&self, key: &str, file: &Path, sent: &mut dyn FnMut(u64)) -> Result<()> {
+        self.write(key, |into| {
+            let mut from = File::open(file)?;
+            let mut piece = vec![0; PIECE_BYTES];
+            loop {
+                let got = from.read(&mut piece)?;
+                if got == 0 {
+                    return Ok(());
+                }
+                into.write_all(&piece[..got])?;
+                sent(got as u64);
+            }
+        })
+    }
+
+    fn head(&self, key: &str) -> Result<Option<ObjectInfo>> {
+        Ok(self.info(&self.path(key)))
+    }
+
+    fn list(&self, prefix: &str) -> Result<Vec<ObjectInfo>> {
+        let dir = self.path(prefix);
+        let mut found = Vec::new();
+        self.walk(&dir, &mut found).map_err(|error| RemoteError::io("list", &dir, &error))?;
+        found.sort_by(|a, b| a.key.cmp(&b.key));
+        Ok(found)
+    }
+
+    fn delete(&self, key: &str) -> Result<()> {
+        let path = self.path(key);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(RemoteError::io("remove", &path, &error)),
+            _ => Ok(()),
+        }
+    }
+}

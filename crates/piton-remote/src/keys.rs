@@ -1,0 +1,300 @@
+//! Keys of a repository: the keyring, recovery phrases, and the slots that hold the keyring for each phrase.
+//!
+//! A slot has a public key, derived from its phrase. The keyring is sealed to it, so that a key can be replaced without
+//! the phrases of the other slots. A slot that was not made by a holder of the keyring is ignored.
+
+use std::fmt;
+
+use crypto_box::{PublicKey, SecretKey};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{RemoteError, RemoteErrorKind, Result};
+
+/// Cost of deriving a key from a phrase: memory in KiB, passes.
+const PHRASE_MEMORY_KIB: u32 = 64 << 10;
+const PHRASE_PASSES: u32 = 3;
+/// Words of a phrase: 128 bits and a checksum.
+const PHRASE_WORDS: usize = 12;
+/// Keys of a keyring. A limit for what is read.
+const KEYS_MAX: usize = 1000;
+
+/// Fills a buffer with random bytes.
+pub(crate) fn random(bytes: &mut [u8]) -> Result<()> {
+    getrandom::fill(bytes).map_err(|error| RemoteError::new(RemoteErrorKind::Io, format!("get random bytes: {error}")))
+}
+
+/// Returns a random name of 32 hexadecimal digits.
+pub(crate) fn random_name() -> Result<String> {
+    let mut bytes = [0; 16];
+    random(&mut bytes)?;
+    Ok(hex(&bytes))
+}
+
+/// Returns two hexadecimal digits for each byte.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Reverses [`hex`].
+pub(crate) fn unhex(text: &str) -> Option<Vec<u8>> {
+    let pair = |at: usize| u8::from_str_radix(text.get(at..at + 2)?, 16).ok();
+    (text.len() % 2 == 0).then(|| (0..text.len()).step_by(2).map(pair).collect()).flatten()
+}
+
+/// Key with which objects are sealed.
+#[derive(Clone)]
+pub(crate) struct SealKey {
+    pub(crate) id: [u8; 8],
+    pub(crate) seal: [u8; 32],
+}
+
+/// All keys of a repository, the newest last. Older ones open what was written before a rotation.
+#[derive(Clone)]
+pub struct Keyring {
+    masters: Vec<[u8; 32]>,
+    keys: Vec<SealKey>,
+}
+
+impl fmt::Debug for Keyring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Keyring({} keys)", self.keys.len())
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct KeyringText {
+    keys: Vec<String>,
+}
+
+impl Keyring {
+    /// Returns a keyring with one new key.
+    pub fn generate() -> Result<Self> {
+        let mut master = [0; 32];
+        random(&mut master)?;
+        Ok(Self::new(vec![master]))
+    }
+
+    fn new(masters: Vec<[u8; 32]>) -> Self {
+        let key = |master: &[u8; 32]| {
+            let id = blake3::derive_key("piton remote 2026 key id", master);
+            let seal = blake3::derive_key("piton remote 2026 seal", master);
+            SealKey { id: *id.first_chunk().expect("32 bytes"), seal }
+        };
+        Self { keys: masters.iter().map(key).collect(), masters }
+    }
+
+    /// Returns this keyring with one more key, which seals everything from then on.
+    pub fn rotated(&self) -> Result<Self> {
+        let mut masters = self.masters.clone();
+        let mut master = [0; 32];
+        random(&mut master)?;
+        masters.push(master);
+        Ok(Self::new(masters))
+    }
+
+    pub(crate) fn current(&self) -> &SealKey {
+        self.keys.last().expect("a keyring has a key")
+    }
+
+    pub(crate) fn by_id(&self, id: &[u8]) -> Option<&SealKey> {
+        self.keys.iter().find(|key| key.id == id)
+    }
+
+    /// Returns the number of keys.
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Returns false: a keyring has at least one key.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Returns a keyed hash of a name. It stays the same when keys are added.
+    pub(crate) fn name(&self, kind: &str, text: &[u8]) -> String {
+        name_with(&blake3::derive_key("piton remote 2026 names", &self.masters[0]), kind, text)
+    }
+
+    fn mac(&self, slot: &str, public: &str) -> blake3::Hash {
+        let key = blake3::derive_key("piton remote 2026 slots", &self.masters[0]);
+        blake3::keyed_hash(&key, format!("{slot} {public}").as_bytes())
+    }
+
+    /// Returns the keyring as text, for the file of this machine and for slots.
+    pub fn encode(&self) -> String {
+        let keys = self.masters.iter().map(|master| hex(master)).collect();
+        serde_json::to_string(&KeyringText { keys }).expect("text")
+    }
+
+    /// Reverses [`Self::encode`].
+    pub fn decode(text: &[u8]) -> Option<Self> {
+        let text: KeyringText = serde_json::from_slice(text).ok()?;
+        let masters: Option<Vec<_>> =
+            text.keys.iter().take(KEYS_MAX).map(|key| unhex(key)?.first_chunk().copied()).collect();
+        masters.filter(|masters| !masters.is_empty()).map(Self::new)
+    }
+}
+
+/// Returns the hash of a name in a repository, with a key that everybody knows in one without encryption.
+pub(crate) fn name_with(key: &[u8; 32], kind: &str, text: &[u8]) -> String {
+    let mut hasher = blake3::Hasher::new_keyed(key);
+    hasher.update(kind.as_bytes()).update(&[0]).update(text);
+    hex(&hasher.finalize().as_bytes()[..16])
+}
+
+/// A recovery phrase: twelve words, of which the last has a checksum.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Phrase(String);
+
+impl fmt::Debug for Phrase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Phrase(…)")
+    }
+}
+
+impl Phrase {
+    /// Returns a new phrase.
+    pub fn generate() -> Result<Self> {
+        let mut entropy = [0; 16];
+        random(&mut entropy)?;
+        let words = bip39::Mnemonic::from_entropy(&entropy);
+        Ok(Self(words.expect("16 bytes are 12 words").to_string()))
+    }
+
+    /// Parses a phrase as a user types it. Fails with `Invalid` and the word that is wrong.
+    pub fn parse(text: &str) -> Result<Self> {
+        let words: Vec<_> = text.split_whitespace().map(str::to_lowercase).collect();
+        let bad = |why: String| {
+            RemoteError::new(RemoteErrorKind::Invalid, format!("read the recovery phrase: {why}"))
+                .hint("it has twelve words, as `piton remote add` showed them")
+        };
+        if words.len() != PHRASE_WORDS {
+            return Err(bad(format!("it has {} words", words.len())));
+        }
+        let list = bip39::Language::English;
+        if let Some(unknown) = words.iter().find(|word| list.find_word(word).is_none()) {
+            return Err(bad(format!("`{unknown}` is none of its words")));
+        }
+        let text = words.join(" ");
+        bip39::Mnemonic::parse_normalized(&text).map_err(|_| bad("a word is wrong or in another place".to_owned()))?;
+        Ok(Self(text))
+    }
+
+    /// Returns the words, to be shown once.
+    pub fn words(&self) -> &str {
+        &self.0
+    }
+
+    fn secret(&self, salt: &[u8]) -> SecretKey {
+        let params = argon2::Params::new(PHRASE_MEMORY_KIB, PHRASE_PASSES, 1, Some(32)).expect("valid costs");
+        let argon = argon2::Argon2::new(argon2::Algorithm::Argon2id, argon2::Version::V0x13, params);
+        let mut key = [0; 32];
+        argon.hash_password_into(self.0.as_bytes(), salt, &mut key).expect("valid lengths");
+        SecretKey::from(key)
+    }
+}
+
+/// A slot as it is stored: the keyring for the holder of one phrase.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Slot {
+    /// Name of the slot.
+    pub(crate) slot: String,
+    salt: String,
+    public: String,
+    /// Keyring, sealed to the public key.
+    sealed: String,
+    /// Label, sealed with the keyring.
+    pub(crate) label: String,
+    mac: String,
+}
+
+impl Slot {
+    /// Makes a slot for a phrase.
+    pub(crate) fn new(keys: &Keyring, phrase: &Phrase, label: &str) -> Result<Self> {
+        let mut salt = [0; 16];
+        random(&mut salt)?;
+        let slot = random_name()?[..8].to_owned();
+        let public = hex(phrase.secret(&salt).public_key().as_bytes());
+        let label = hex(&crate::seal::seal(Some(keys), "label", label.as_bytes())?);
+        let empty = Self {
+            salt: hex(&salt),
+            mac: keys.mac(&slot, &public).to_string(),
+            slot,
+            public,
+            sealed: String::new(),
+            label,
+        };
+        empty.resealed(keys)
+    }
+
+    /// Returns the slot with another keyring, for the same phrase.
+    pub(crate) fn resealed(&self, keys: &Keyring) -> Result<Self> {
+        let damaged = || RemoteError::damaged(&format!("key/{}", self.slot), "its public key is none");
+        let public: [u8; 32] = unhex(&self.public).and_then(|key| key.try_into().ok()).ok_or_else(damaged)?;
+        let sealed = PublicKey::from(public)
+            .seal(&mut crypto_box::aead::OsRng, keys.encode().as_bytes())
+            .map_err(|_| damaged())?;
+        Ok(Self { sealed: hex(&sealed), ..self.clone() })
+    }
+
+    /// Returns the keyring if the phrase is that of this slot.
+    pub(crate) fn open(&self, phrase: &Phrase) -> Option<Keyring> {
+        let secret = phrase.secret(&unhex(&self.salt)?);
+        let text = secret.unseal(&unhex(&self.sealed)?).ok()?;
+        Keyring::decode(&text).filter(|keys| self.is_genuine(keys))
+    }
+
+    /// Returns true if a holder of the keyring made the slot.
+    pub(crate) fn is_genuine(&self, keys: &Keyring) -> bool {
+        blake3::Hash::from_hex(&self.mac).is_ok_and(|mac| mac == keys.mac(&self.slot, &self.public))
+    }
+
+    /// Returns the label of the slot.
+    pub(crate) fn label(&self, keys: &Keyring) -> Option<String> {
+        let text = crate::seal::unseal(Some(keys), "label", "a label", &unhex(&self.label)?).ok()?;
+        String::from_utf8(text).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_phrase_opens_its_slot_and_no_other() {
+        let keys = Keyring::generate().expect("random bytes");
+        let (phrase, other) = (Phrase::generate().expect("words"), Phrase::generate().expect("words"));
+        let slot = Slot::new(&keys, &phrase, "laptop").expect("a slot");
+        let typed = Phrase::parse(&format!("  {} ", phrase.words().to_uppercase())).expect("a phrase");
+        let opened = slot.open(&typed).expect("the keyring");
+        assert_eq!(opened.encode(), keys.encode());
+        assert!(slot.open(&other).is_none());
+        assert_eq!(slot.label(&keys).as_deref(), Some("laptop"));
+        let rotated = keys.rotated().expect("a key");
+        let again = slot.resealed(&rotated).expect("a slot");
+        assert_eq!(again.open(&phrase).expect("the keyring").len(), 2);
+        assert_eq!(keys.name("project", b"x"), rotated.name("project", b"x"));
+        let text = serde_json::to_string(&slot).expect("text");
+        assert!(!text.contains("laptop") && !text.contains(&hex(&keys.masters[0])));
+    }
+
+    #[test]
+    fn a_slot_that_somebody_else_added_is_not_believed() {
+        let keys = Keyring::generate().expect("random bytes");
+        let theirs = Keyring::generate().expect("random bytes");
+        let phrase = Phrase::generate().expect("words");
+        let forged = Slot::new(&theirs, &phrase, "x").expect("a slot");
+        assert!(!forged.is_genuine(&keys) && forged.is_genuine(&theirs));
+        let swapped = Slot { public: forged.public.clone(), ..Slot::new(&keys, &phrase, "x").expect("a slot") };
+        assert!(!swapped.is_genuine(&keys));
+    }
+
+    #[test]
+    fn a_mistyped_phrase_is_told_from_a_wrong_one() {
+        let phrase = Phrase::generate().expect("words");
+        let words: Vec<_> = phrase.words().split(' ').collect();
+        for text in ["", "abandon", &words[..11].join(" "), &phrase.words().replace(words[0], "xyzzy")] {
+            assert_eq!(Phrase::parse(text).expect_err("no phrase").kind, RemoteErrorKind::Invalid, "{text}");
+        }
+    }
+}

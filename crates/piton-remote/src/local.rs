@@ -1,0 +1,276 @@
+//! Files of this machine about its remote, in `local/remote` of the base: configuration, keyring, state and cache.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use crate::bucket::Location;
+use crate::error::{RemoteError, RemoteErrorKind, Result};
+use crate::keys::Keyring;
+
+const CONFIG: &str = "config.json";
+const KEY: &str = "key";
+const STATE: &str = "state.json";
+const LOCK: &str = "push.lock";
+const CACHE: &str = "cache";
+const OUTGOING: &str = "outgoing";
+/// Seconds of the first pause after a failure, and of the longest.
+const BACKOFF_SECS: i64 = 30;
+const BACKOFF_SECS_MAX: i64 = 3600;
+
+/// Configuration of the remote.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemoteConfig {
+    /// Place of the bucket.
+    pub location: Location,
+    /// Id of the repository in it.
+    pub repository: String,
+    /// True if everything is sealed.
+    pub is_encrypted: bool,
+    /// Id of this machine as a writer: random, and changed if another machine uses it, too.
+    pub writer: String,
+    /// Name of this machine, for people.
+    pub machine: String,
+    /// Host name when the id was made: a copy of the base on another host gets an id of its own.
+    pub host: String,
+    /// Upload limit in KiB per second; 0 for none.
+    #[serde(default)]
+    pub limit_kib: u64,
+    /// True if this machine may delete objects, and so collects garbage.
+    #[serde(default = "yes")]
+    pub collects: bool,
+    /// Names of projects that the user chose, by directory.
+    #[serde(default)]
+    pub names: BTreeMap<String, String>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// Knowledge of this machine about what it wrote and saw.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RemoteState {
+    /// Own refs, by key.
+    pub refs: BTreeMap<String, OwnRef>,
+    /// Nonces of the last own lease, and of one whose write may not have happened.
+    pub lease: Vec<String>,
+    /// Highest number of every ref that was seen, by key.
+    pub seen: BTreeMap<String, u64>,
+    /// Packs that were sent and are in no ref yet, with their objects: an interrupted push goes on after them.
+    pub sent: Vec<String>,
+    /// Failures in a row.
+    pub failures: u32,
+    /// Time before which no automatic push is tried.
+    pub retry_secs: i64,
+    /// Text of the last failure; empty after a success.
+    pub failure: String,
+    /// Time of the last push that succeeded.
+    pub pushed_secs: i64,
+    /// Findings that the user has to see, such as a ref that was rolled back.
+    pub warnings: Vec<String>,
+    /// Time of the last garbage collection.
+    pub collected_secs: i64,
+}
+
+/// A ref as this machine wrote it last.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OwnRef {
+    /// Number of the write.
+    pub sequence: u64,
+    /// Nonces of the last write, and of one that may not have happened.
+    pub nonces: Vec<String>,
+    /// Directory of the project.
+    pub directory: String,
+    /// Ids of the checkpoints in it, newest first.
+    pub checkpoints: Vec<piton::CheckpointId>,
+    /// Checkpoints that were dropped since the indexes were written anew.
+    pub dropped: usize,
+}
+
+impl RemoteState {
+    /// Notes a failure, and when to try again.
+    pub(crate) fn note_failure(&mut self, error: &RemoteError, now_secs: i64) {
+        self.failures = self.failures.saturating_add(1);
+        let pause = BACKOFF_SECS.saturating_mul(1 << self.failures.saturating_sub(1).min(20));
+        self.retry_secs = now_secs.saturating_add(pause.min(BACKOFF_SECS_MAX));
+        self.failure = error.to_string();
+    }
+
+    pub(crate) fn note_success(&mut self, now_secs: i64) {
+        (self.failures, self.retry_secs, self.pushed_secs) = (0, 0, now_secs);
+        self.failure.clear();
+    }
+}
+
+/// The directory of these files.
+#[derive(Debug, Clone)]
+pub struct LocalDir {
+    dir: PathBuf,
+}
+
+/// Held by the process that pushes or changes the configuration.
+#[derive(Debug)]
+pub struct PushLock {
+    _file: File,
+}
+
+impl LocalDir {
+    /// Returns the directory of a store. It may not exist.
+    pub fn of(store: &piton::Store) -> Self {
+        Self { dir: piton::remote_dir(store) }
+    }
+
+    /// Returns the configuration, or `None` if there is no remote.
+    pub fn config(&self) -> Result<Option<RemoteConfig>> {
+        self.read(CONFIG)
+    }
+
+    /// Returns the configuration. Fails with `NotFound` if there is no remote.
+    pub fn existing_config(&self) -> Result<RemoteConfig> {
+        self.config()?.ok_or_else(|| {
+            RemoteError::new(RemoteErrorKind::NotFound, "find a remote: none was added")
+                .hint("`piton remote add URL` adds one, such as s3://bucket/piton or file:///mnt/disk/piton")
+        })
+    }
+
+    pub(crate) fn write_config(&self, config: &RemoteConfig) -> Result<()> {
+        self.write(CONFIG, &serde_json::to_vec_pretty(config).expect("text"))
+    }
+
+    /// Returns the state. A missing or corrupt one counts as none: everything in it can be found out again.
+    pub fn state(&self) -> RemoteState {
+        self.read(STATE).ok().flatten().unwrap_or_default()
+    }
+
+    pub(crate) fn write_state(&self, state: &RemoteState) -> Result<()> {
+        self.write(STATE, &serde_json::to_vec(state).expect("text"))
+    }
+
+    /// Returns the keyring of this machine.
+    pub(crate) fn keys(&self) -> Result<Option<Keyring>> {
+        let path = self.dir.join(KEY);
+        match fs::read(&path) {
+            Ok(text) => Ok(Keyring::decode(&text)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(RemoteError::io("read", &path, &error)),
+        }
+    }
+
+    pub(crate) fn write_keys(&self, keys: &Keyring) -> Result<()> {
+        self.write(KEY, keys.encode().as_bytes())
+    }
+
+    /// Removes everything, the key last: until then `remove` can be repeated.
+    pub(crate) fn remove(&self) -> Result<()> {
+        for name in [CONFIG, STATE, KEY] {
+            let path = self.dir.join(name);
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(RemoteError::io("remove", &path, &error));
+                }
+                _ => {}
+            }
+        }
+        for name in [CACHE, OUTGOING] {
+            let _ = fs::remove_dir_all(self.dir.join(name));
+        }
+        Ok(())
+    }
+
+    /// Locks the files for a push. Returns `None` if another process holds the lock and `waits` is false.
+    pub fn lock(&self, waits: bool) -> Result<Option<PushLock>> {
+        self.ensure()?;
+        let path = self.dir.join(LOCK);
+        let failed = |error: io::Error| RemoteError::io("lock", &path, &error);
+        let file = File::options().create(true).append(true).mode(0o600).open(&path).map_err(failed)?;
+        if waits {
+            file.lock().map_err(failed)?;
+        } else if let Err(error) = file.try_lock() {
+            return match error {
+                fs::TryLockError::WouldBlock => Ok(None),
+                fs::TryLockError::Error(error) => Err(failed(error)),
+            };
+        }
+        Ok(Some(PushLock { _file: file }))
+    }
+
+    /// Returns a directory for packs that are being sent. What a killed process left there is removed under the lock.
+    pub(crate) fn outgoing(&self, _held: &PushLock) -> Result<PathBuf> {
+        let dir = self.dir.join(OUTGOING);
+        let _ = fs::remove_dir_all(&dir);
+        self.ensure()?;
+        make_dir(&dir)?;
+        Ok(dir)
+    }
+
+    /// Returns an immutable object from the cache.
+    pub(crate) fn cached(&self, key: &str) -> Option<Vec<u8>> {
+        fs::read(self.dir.join(CACHE).join(key.replace('/', "-"))).ok()
+    }
+
+    /// Adds an immutable object to the cache. A failure costs a download.
+    pub(crate) fn cache(&self, key: &str, bytes: &[u8]) {
+        let dir = self.dir.join(CACHE);
+        if self.ensure().is_ok() && make_dir(&dir).is_ok() {
+            let _ = replace(&dir.join(key.replace('/', "-")), bytes);
+        }
+    }
+
+    /// Removes cached objects that are not among `keys`.
+    pub(crate) fn keep_cached(&self, keys: &std::collections::HashSet<String>) {
+        let names: std::collections::HashSet<_> = keys.iter().map(|key| key.replace('/', "-")).collect();
+        for entry in fs::read_dir(self.dir.join(CACHE)).into_iter().flatten().flatten() {
+            if !entry.file_name().to_str().is_some_and(|name| names.contains(name)) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+    }
+
+    fn read<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>> {
+        let path = self.dir.join(name);
+        match fs::read(&path) {
+            Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|error| {
+                RemoteError::new(RemoteErrorKind::Invalid, format!("read {}: {error}", path.display()))
+                    .hint("`piton remote remove` forgets the remote here; add it again")
+            }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(RemoteError::io("read", &path, &error)),
+        }
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        self.ensure()?;
+        let path = self.dir.join(name);
+        replace(&path, bytes).map_err(|error| RemoteError::io("write", &path, &error))
+    }
+
+    fn ensure(&self) -> Result<()> {
+        let local = self.dir.parent().unwrap_or(&self.dir);
+        make_dir(local)?;
+        make_dir(&self.dir)
+    }
+}
+
+fn make_dir(dir: &Path) -> Result<()> {
+    match fs::DirBuilder::new().mode(0o700).create(dir) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(RemoteError::io("create", dir, &error)),
+        _ => Ok(()),
+    }
+}
+
+/// Replaces a file atomically. Synced on return; only the owner can read it.
+fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let dir = path.parent().unwrap_or(Path::new("."));
+    let mut file = tempfile::Builder::new().prefix("tmp_").tempfile_in(dir)?;
+    file.write_all(bytes)?;
+    file.as_file().sync_all()?;
+    file.persist(path).map_err(|error| error.error)?;
+    File::open(dir)?.sync_all()
+}

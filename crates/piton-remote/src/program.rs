@@ -1,0 +1,533 @@
+//! The program: arguments, one call of the library, one JSON document on stdout. `piton` words it for people.
+
+use std::io::{Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use clap::{Args, Parser, Subcommand};
+use piton::{Moment, Outgoing, Project, PromptText, Settings, Store};
+use serde_json::{Value, json};
+
+use crate::bucket::{CredentialsFrom, Location};
+use crate::collect::{CollectPolicy, collect};
+use crate::error::{RemoteError, RemoteErrorKind, Result};
+use crate::fetch::{FetchCheckpoint, fetch_checkpoint};
+use crate::keys::{Phrase, Slot};
+use crate::local::{LocalDir, RemoteConfig};
+use crate::machines::{ProjectChoice, list_checkpoints, machines};
+use crate::push::{PushRequest, push};
+use crate::remote::{AddRequest, Opened, Remote};
+use crate::transfer::Meter;
+use crate::verify::verify;
+
+/// Pause between two lines of progress.
+const PROGRESS_MILLIS: u64 = 200;
+/// Pause before an automatic push, in which further checkpoints may come, and the number of such pushes in a row.
+const COALESCE_MILLIS: u64 = 1500;
+const COALESCED_MAX: usize = 100;
+
+/// Checkpoints of many machines in one bucket; started by `piton`
+#[derive(Debug, Parser)]
+#[command(name = "piton-remote", version)]
+struct Arguments {
+    /// Directory that holds the store
+    #[arg(long, value_name = "DIR")]
+    base: PathBuf,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Add a remote, or join it
+    Add(Add),
+    /// Show the remote, and what is not pushed yet
+    Status,
+    /// Forget the remote
+    Remove {
+        /// Delete everything in it, of all machines
+        #[arg(long)]
+        delete_data: bool,
+    },
+    /// List the key slots
+    Keys,
+    /// Make a recovery phrase for another machine or person
+    KeyAdd {
+        /// Name of the slot
+        #[arg(long, default_value = "")]
+        label: String,
+    },
+    /// Remove a slot; the keys it held are replaced
+    KeyRemove {
+        /// Id of the slot
+        slot: String,
+    },
+    /// Replace the key for everything that is pushed from now on
+    KeyRotate,
+    /// Name a project, for all machines
+    Name {
+        /// Directory of the project
+        directory: PathBuf,
+        /// Name, the same on each machine
+        name: String,
+    },
+    /// Send new checkpoints
+    Push(Push),
+    /// List machines and their projects
+    Machines,
+    /// List the checkpoints of a machine
+    List(Choice),
+    /// Add a checkpoint of another machine to the store
+    Fetch(FetchArgs),
+    /// Delete what nothing refers to
+    Collect(Collect),
+    /// Check everything
+    Verify {
+        /// Read every byte
+        #[arg(long)]
+        read_data: bool,
+    },
+    /// Send again what is missing or corrupt
+    Repair {
+        /// Read every byte first
+        #[arg(long)]
+        read_data: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Add {
+    /// s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or file:///directory
+    url: String,
+    /// Address of a server that is not the provider's own
+    #[arg(long)]
+    endpoint: Option<String>,
+    /// Region of the bucket
+    #[arg(long)]
+    region: Option<String>,
+    /// Profile in ~/.aws/credentials
+    #[arg(long, conflicts_with = "credentials_file")]
+    profile: Option<String>,
+    /// File with the credentials
+    #[arg(long)]
+    credentials_file: Option<PathBuf>,
+    /// File with the recovery phrase, `-` for stdin
+    #[arg(long)]
+    phrase_file: Option<PathBuf>,
+    /// Make a repository of plain git packs
+    #[arg(long)]
+    no_encryption: bool,
+    /// Name of this machine
+    #[arg(long)]
+    machine: Option<String>,
+    /// Upload limit in KiB per second
+    #[arg(long, default_value_t = 0)]
+    limit_kib: u64,
+    /// Never delete anything: for credentials that do not permit it
+    #[arg(long)]
+    no_collect: bool,
+}
+
+#[derive(Debug, Args)]
+struct Push {
+    /// Project to push; all if none is given
+    #[arg(long)]
+    directory: Vec<PathBuf>,
+    /// Prompts that are sent along
+    #[arg(long, default_value = "short")]
+    prompt_text: String,
+    /// After a take: wait for further checkpoints, and go on after failures later
+    #[arg(long)]
+    background: bool,
+    /// Wait for another push
+    #[arg(long)]
+    wait: bool,
+}
+
+#[derive(Debug, Args)]
+struct Choice {
+    /// Name of the machine
+    #[arg(long)]
+    machine: String,
+    /// Project of this machine that is meant
+    #[arg(long)]
+    directory: PathBuf,
+    /// Name, id or directory of the project on that machine
+    #[arg(long)]
+    project: Option<String>,
+}
+
+#[derive(Debug, Args)]
+struct FetchArgs {
+    #[command(flatten)]
+    choice: Choice,
+    /// Number, id or mark
+    #[arg(long)]
+    checkpoint: String,
+    /// Only this path, percent-encoded where it is not printable ASCII
+    #[arg(long)]
+    path: Vec<String>,
+    /// Size limit of the store
+    #[arg(long)]
+    max_total_size_mb: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+struct Collect {
+    /// Seconds between the two runs
+    #[arg(long)]
+    grace_secs: Option<i64>,
+    /// Seconds for which a lease holds
+    #[arg(long)]
+    lease_secs: Option<i64>,
+    /// Days after which refs of machines that push no more are deleted
+    #[arg(long)]
+    retention_days: Option<u32>,
+}
+
+/// Runs the program.
+pub fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let (answer, code) = match run(&arguments) {
+        Ok(answer) => (answer, 0),
+        Err(error) => {
+            (json!({"error": {"kind": error.kind, "message": error.to_string(), "hint": error.hint}}), code_of(&error))
+        }
+    };
+    // If nobody reads the answer, nobody needs it.
+    let _ = writeln!(std::io::stdout(), "{answer}");
+    ExitCode::from(code)
+}
+
+fn code_of(error: &RemoteError) -> u8 {
+    match error.kind {
+        RemoteErrorKind::NotFound => 4,
+        RemoteErrorKind::Busy => 5,
+        RemoteErrorKind::Invalid => 2,
+        _ => 1,
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<Value> {
+    let now = now();
+    let store = Store::open_or_create(&arguments.base, now)?;
+    let local = LocalDir::of(&store);
+    let meter = Arc::new(Meter::default());
+    let ended = Arc::new(AtomicBool::new(false));
+    let telling = tell(Arc::clone(&meter), Arc::clone(&ended));
+    let answer = answer(&arguments.verb, &store, &local, now, &meter);
+    ended.store(true, Ordering::Relaxed);
+    if let Some(telling) = telling {
+        let _ = telling.join();
+    }
+    answer
+}
+
+fn answer(verb: &Verb, store: &Store, local: &LocalDir, now: Moment, meter: &Meter) -> Result<Value> {
+    match verb {
+        Verb::Add(add) => added(local, add),
+        Verb::Status => status(store, local),
+        Verb::Remove { delete_data } => remove(local, *delete_data),
+        Verb::Keys => keys(local),
+        Verb::KeyAdd { label } => key_add(local, label),
+        Verb::KeyRemove { slot } => key_remove(local, slot),
+        Verb::KeyRotate => key_rotate(local, None),
+        Verb::Name { directory, name } => name_project(local, directory, name),
+        Verb::Push(args) => pushed(store, local, args, now, meter),
+        Verb::Machines => Ok(json!(machines(&Remote::open(local)?)?)),
+        Verb::List(choice) => {
+            let remote = Remote::open(local)?;
+            Ok(json!(list_checkpoints(&remote, &choice.machine, &choice_of(choice, store)?)?))
+        }
+        Verb::Fetch(args) => fetched(store, local, args, now, meter),
+        Verb::Collect(args) => {
+            let default = CollectPolicy::default();
+            let policy = CollectPolicy {
+                grace_secs: args.grace_secs.unwrap_or(default.grace_secs),
+                lease_secs: args.lease_secs.unwrap_or(default.lease_secs),
+                retention_days: args.retention_days.unwrap_or(default.retention_days),
+            };
+            Ok(json!(collect(&Remote::open(local)?, policy)?))
+        }
+        Verb::Verify { read_data } => Ok(json!(verify(&Remote::open(local)?, *read_data, meter)?)),
+        Verb::Repair { read_data } => repaired(store, local, *read_data, now, meter),
+    }
+}
+
+/// Prints progress until the work has ended.
+fn tell(meter: Arc<Meter>, ended: Arc<AtomicBool>) -> Option<std::thread::JoinHandle<()>> {
+    let work = move || {
+        let mut last = 0;
+        while !ended.load(Ordering::Relaxed) {
+            let (done, total) = (meter.done.load(Ordering::Relaxed), meter.total.load(Ordering::Relaxed));
+            if done + total != last {
+                last = done + total;
+                let _ = writeln!(std::io::stderr(), "{}", json!({"done": done, "total": total}));
+            }
+            std::thread::park_timeout(Duration::from_millis(PROGRESS_MILLIS));
+        }
+    };
+    std::thread::Builder::new().spawn(work).ok()
+}
+
+fn now() -> Moment {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Moment { secs: i64::try_from(since.as_secs()).unwrap_or(i64::MAX), nanos: since.subsec_nanos(), offset_secs: 0 }
+}
+
+/// Returns the name of this host.
+fn host() -> String {
+    let read = |path: &str| std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
+    let named = std::env::var("PITON_MACHINE")
+        .ok()
+        .or_else(|| read("/proc/sys/kernel/hostname"))
+        .or_else(|| read("/etc/hostname"));
+    named.filter(|name| !name.is_empty()).unwrap_or_else(|| "machine".to_owned())
+}
+
+fn added(local: &LocalDir, add: &Add) -> Result<Value> {
+    let credentials = match (&add.profile, &add.credentials_file) {
+        (Some(profile), _) => CredentialsFrom::Profile(profile.clone()),
+        (None, Some(file)) => CredentialsFrom::File(file.clone()),
+        (None, None) => CredentialsFrom::Environment,
+    };
+    let phrase = add.phrase_file.as_deref().map(read_phrase).transpose()?;
+    let request = AddRequest {
+        location: Location {
+            url: add.url.clone(),
+            endpoint: add.endpoint.clone(),
+            region: add.region.clone(),
+            credentials,
+        },
+        phrase,
+        is_encrypted: !add.no_encryption,
+        machine: add.machine.clone().unwrap_or_else(host),
+        host: host(),
+        limit_kib: add.limit_kib,
+        collects: !add.no_collect,
+    };
+    let _held = local.lock(true)?;
+    let (remote, opened) = Remote::add(local, request)?;
+    let (created, phrase) = match opened {
+        Opened::Created(phrase) => (true, phrase),
+        Opened::Joined => (false, None),
+    };
+    let config = remote.config();
+    Ok(json!({
+        "url": config.location.url, "machine": config.machine, "encrypted": config.is_encrypted,
+        "created": created, "phrase": phrase.as_ref().map(Phrase::words),
+    }))
+}
+
+fn read_phrase(file: &Path) -> Result<Phrase> {
+    let mut text = String::new();
+    let read = if file == Path::new("-") {
+        std::io::stdin().read_to_string(&mut text)
+    } else {
+        std::fs::File::open(file).and_then(|mut file| file.read_to_string(&mut text))
+    };
+    read.map_err(|error| RemoteError::io("read the recovery phrase in", file, &error))?;
+    Phrase::parse(&text)
+}
+
+fn status(store: &Store, local: &LocalDir) -> Result<Value> {
+    let config = local.existing_config()?;
+    let state = local.state();
+    let mut unpushed = Vec::new();
+    let outgoing = Outgoing::open(store)?;
+    for project in outgoing.projects()? {
+        let directory = project.dir.to_string_lossy().into_owned();
+        let known = state.refs.values().find(|own| own.directory == directory);
+        let checkpoints = outgoing.checkpoints(&project.id, PromptText::None)?;
+        let is_new = |id| known.is_none_or(|own| !own.checkpoints.contains(id));
+        let count = checkpoints.iter().filter(|one| is_new(&one.id)).count();
+        if count > 0 {
+            unpushed.push(json!({"directory": directory, "checkpoints": count}));
+        }
+    }
+    drop(outgoing);
+    let reachable = Remote::open(local).and_then(|remote| remote.is_reachable());
+    Ok(json!({
+        "url": config.location.url, "endpoint": config.location.endpoint, "credentials": config.location.credentials,
+        "machine": config.machine, "encrypted": config.is_encrypted, "collects": config.collects,
+        "unpushed": unpushed, "pushed_secs": state.pushed_secs, "failure": state.failure, "retry_secs": state.retry_secs,
+        "warnings": state.warnings,
+        "problem": reachable.err().map(|error| json!({"kind": error.kind, "message": error.to_string(), "hint": error.hint})),
+    }))
+}
+
+fn remove(local: &LocalDir, deletes_data: bool) -> Result<Value> {
+    let _held = local.lock(true)?;
+    let url = local.existing_config()?.location.url;
+    let deleted = if deletes_data { Remote::open(local)?.delete_data()? } else { 0 };
+    local.remove()?;
+    Ok(json!({"url": url, "deleted": deleted}))
+}
+
+fn keys(local: &LocalDir) -> Result<Value> {
+    let remote = Remote::open(local)?;
+    let Some(keys) = &remote.keys else { return Ok(json!({"encrypted": false, "slots": []})) };
+    let slots = remote.slots()?;
+    let slots: Vec<_> = slots.iter().map(|slot| json!({"slot": slot.slot, "label": slot.label(keys)})).collect();
+    Ok(json!({"encrypted": true, "keys": keys.len(), "slots": slots}))
+}
+
+fn not_encrypted() -> RemoteError {
+    RemoteError::new(RemoteErrorKind::Invalid, "change keys: this remote is not encrypted")
+}
+
+fn key_add(local: &LocalDir, label: &str) -> Result<Value> {
+    let remote = Remote::open(local)?;
+    let keys = remote.keys.as_ref().ok_or_else(not_encrypted)?;
+    let phrase = Phrase::generate()?;
+    let slot = Slot::new(keys, &phrase, label)?;
+    remote.put_slot(&slot)?;
+    Ok(json!({"slot": slot.slot, "phrase": phrase.words()}))
+}
+
+/// Removes a slot, and replaces the key: the holder of the phrase knows the old one.
+fn key_remove(local: &LocalDir, slot: &str) -> Result<Value> {
+    let remote = Remote::open(local)?;
+    let slots = remote.slots()?;
+    if !slots.iter().any(|one| one.slot == slot) {
+        return Err(RemoteError::new(RemoteErrorKind::NotFound, format!("find the slot {slot}"))
+            .hint("`piton remote key list` lists them"));
+    }
+    if slots.len() == 1 {
+        return Err(RemoteError::new(
+            RemoteErrorKind::Invalid,
+            "remove the last slot: no phrase would open the remote",
+        )
+        .hint("`piton remote key add` makes another one first"));
+    }
+    key_rotate(local, Some(slot))
+}
+
+/// Adds a key to the keyring, and seals the keyring for every slot but one that is removed.
+fn key_rotate(local: &LocalDir, without: Option<&str>) -> Result<Value> {
+    let _held = local.lock(true)?;
+    let remote = Remote::open(local)?;
+    let rotated = remote.keys.as_ref().ok_or_else(not_encrypted)?.rotated()?;
+    let slots = remote.slots()?;
+    // The slots first: this machine can open them again with its phrase, but not the other way round.
+    for slot in slots.iter().filter(|slot| Some(&*slot.slot) != without) {
+        remote.put_slot(&slot.resealed(&rotated)?)?;
+    }
+    if let Some(slot) = without {
+        remote.bucket.delete(&format!("key/{slot}"))?;
+    }
+    local.write_keys(&rotated)?;
+    Ok(json!({"keys": rotated.len(), "slots": slots.len() - usize::from(without.is_some())}))
+}
+
+fn name_project(local: &LocalDir, directory: &Path, name: &str) -> Result<Value> {
+    let _held = local.lock(true)?;
+    let mut config: RemoteConfig = local.existing_config()?;
+    let directory = std::fs::canonicalize(directory).map_err(|error| RemoteError::io("find", directory, &error))?;
+    config.names.insert(directory.to_string_lossy().into_owned(), name.to_owned());
+    local.write_config(&config)?;
+    Ok(json!({"directory": directory.to_string_lossy(), "name": name}))
+}
+
+fn push_request(args: &Push, now: Moment) -> PushRequest {
+    let prompt_text = match &*args.prompt_text {
+        "none" => PromptText::None,
+        "full" => PromptText::Full,
+        _ => PromptText::Short,
+    };
+    let directories =
+        args.directory.iter().map(|dir| std::fs::canonicalize(dir).unwrap_or_else(|_| dir.clone())).collect();
+    PushRequest { directories, prompt_text, now_secs: now.secs, host: host(), avoid_packs: Default::default() }
+}
+
+fn pushed(store: &Store, local: &LocalDir, args: &Push, moment: Moment, meter: &Meter) -> Result<Value> {
+    let Some(held) = local.lock(args.wait && !args.background)? else {
+        return match args.background {
+            // That one pushes what is new, too.
+            true => Ok(json!({"running": true})),
+            false => {
+                Err(RemoteError::new(RemoteErrorKind::Busy, "push: another process does so")
+                    .hint("`--wait` waits for it"))
+            }
+        };
+    };
+    if args.background && local.state().retry_secs > moment.secs {
+        return Ok(json!({"waiting": true}));
+    }
+    let mut report = Value::Null;
+    for _ in 0..COALESCED_MAX {
+        if args.background {
+            std::thread::sleep(Duration::from_millis(COALESCE_MILLIS));
+        }
+        let request = push_request(args, now());
+        match push(store, local, &held, &request, meter) {
+            Ok(done) if args.background && !done.projects.is_empty() => report = json!(done),
+            Ok(done) => return Ok(if report.is_null() { json!(done) } else { report }),
+            Err(error) => {
+                let mut state = local.state();
+                state.note_failure(&error, moment.secs);
+                local.write_state(&state)?;
+                return Err(error);
+            }
+        }
+    }
+    Ok(report)
+}
+
+fn choice_of(choice: &Choice, store: &Store) -> Result<ProjectChoice> {
+    if let Some(name) = &choice.project {
+        return Ok(ProjectChoice::Named(name.clone()));
+    }
+    let project = Project::around(&choice.directory, Some(store), std::env::home_dir().as_deref())?;
+    let directory = project.dir().to_string_lossy().into_owned();
+    Ok(ProjectChoice::Here { repository: piton::repository_identity(project.dir()), directory })
+}
+
+fn fetched(store: &Store, local: &LocalDir, args: &FetchArgs, now: Moment, meter: &Meter) -> Result<Value> {
+    let remote = Remote::open(local)?;
+    let project = Project::around(&args.choice.directory, Some(store), std::env::home_dir().as_deref())?;
+    let bad = |path: &String| RemoteError::new(RemoteErrorKind::Invalid, format!("read the path {path}"));
+    let paths: Vec<_> = args.path.iter().map(|path| unescape(path).ok_or_else(|| bad(path))).collect::<Result<_>>()?;
+    let wanted = FetchCheckpoint {
+        machine: &args.choice.machine,
+        choice: choice_of(&args.choice, store)?,
+        checkpoint: &args.checkpoint,
+        paths: &paths,
+    };
+    let mut settings = Settings::default();
+    if let Some(megabytes) = args.max_total_size_mb {
+        settings.max_total_size_mb = megabytes;
+    }
+    Ok(json!(fetch_checkpoint(store, &project, &remote, &wanted, &settings, now, meter)?))
+}
+
+fn unescape(text: &str) -> Option<Vec<u8>> {
+    let mut parts = text.as_bytes().split(|byte| *byte == b'%');
+    let mut bytes = parts.next()?.to_vec();
+    for part in parts {
+        let digits = std::str::from_utf8(part.get(..2)?).ok()?;
+        bytes.push(u8::from_str_radix(digits, 16).ok()?);
+        bytes.extend_from_slice(&part[2..]);
+    }
+    Some(bytes)
+}
+
+/// Sends again what is missing or corrupt in the remote, as far as this machine has it.
+fn repaired(store: &Store, local: &LocalDir, reads_data: bool, now: Moment, meter: &Meter) -> Result<Value> {
+    let Some(held) = local.lock(true)? else { unreachable!("it waits") };
+    let remote = Remote::open(local)?;
+    let before = verify(&remote, reads_data, meter)?;
+    let args = Push { directory: Vec::new(), prompt_text: "short".to_owned(), background: false, wait: true };
+    let mut request = push_request(&args, now);
+    request.avoid_packs.extend(before.bad_packs.iter().cloned());
+    // Refs whose index is corrupt are written anew, too: an index that cannot be read names no object.
+    if !before.findings.is_empty() {
+        request.avoid_packs.insert(String::new());
+    }
+    let pushed = push(store, local, &held, &request, meter)?;
+    let after = verify(&remote, false, meter)?;
+    Ok(json!({"found": before.findings, "sent": pushed, "left": after.findings}))
+}

@@ -1,0 +1,465 @@
+//! Push: new checkpoints go to the bucket. In this order: packs, an index, a look at the tombs, the ref.
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use piton::{CheckpointId, ObjectId, ObjectKind, Outgoing, Progress, SentCheckpoint, SentProject, Store};
+use serde::Serialize;
+
+use crate::error::{RemoteError, RemoteErrorKind, Result};
+use crate::index::{Index, ObjectPlace};
+use crate::keys::random_name;
+use crate::local::{LocalDir, OwnRef, PushLock, RemoteState};
+use crate::records::{RefKey, RefRecord, WriterRecord};
+use crate::remote::Remote;
+use crate::transfer::{Meter, add_pack, send_pack};
+
+/// Time after which a machine that wrote no lease does not keep garbage from being deleted.
+pub(crate) const LEASE_SECS: u64 = 24 * 60 * 60;
+/// Indexes of a ref before they are written anew as one, and checkpoints that were dropped since.
+const INDEXES_MAX: usize = 8;
+const DROPPED_MAX: usize = 10;
+/// Attempts, if objects that a push relies on are about to be deleted, or its id is used by another machine.
+const ATTEMPTS_MAX: usize = 5;
+/// Refs of other machines whose objects are not sent again.
+const OTHERS_MAX: usize = 1000;
+/// With fewer objects to send, those of other machines are not looked at.
+const FEW_OBJECTS: usize = 200;
+/// A pack of which less than this share is in use is replaced when indexes are written anew.
+const USED_PERCENT_MIN: u64 = 50;
+
+/// Options of a push.
+#[derive(Debug, Clone)]
+pub struct PushRequest {
+    /// Directories to push; all projects if empty.
+    pub directories: Vec<PathBuf>,
+    /// Treatment of prompts.
+    pub prompt_text: piton::PromptText,
+    /// Current time.
+    pub now_secs: i64,
+    /// Host name of this machine.
+    pub host: String,
+    /// Objects are sent again even if an index names them, for a repair.
+    pub avoid_packs: HashSet<String>,
+}
+
+/// Result of a push.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct PushReport {
+    /// Projects with something new.
+    pub projects: Vec<PushedProject>,
+    /// Projects of which nothing was new.
+    pub unchanged: usize,
+    /// Bytes of packs that were sent.
+    pub bytes_sent: u64,
+    /// Findings that the user has to see.
+    pub warnings: Vec<String>,
+}
+
+/// What was pushed of one project.
+#[derive(Debug, Clone, Serialize)]
+pub struct PushedProject {
+    /// Its directory.
+    pub directory: String,
+    /// Checkpoints that other machines can restore from now on.
+    pub checkpoints: usize,
+    /// Objects that were sent.
+    pub objects: usize,
+    /// Objects that were found in packs of other machines.
+    pub found: usize,
+}
+
+/// Result of one attempt.
+enum Attempt<T> {
+    Done(T),
+    /// Another machine has the id of this one.
+    OtherWriter(String),
+}
+
+/// Pushes what is new. The caller holds the lock.
+pub fn push(
+    store: &Store,
+    local: &LocalDir,
+    held: &PushLock,
+    request: &PushRequest,
+    meter: &Meter,
+) -> Result<PushReport> {
+    let mut report = PushReport::default();
+    let mut remote = Remote::open(local)?;
+    if remote.config.host != request.host {
+        remote.renew_writer(request, "the base was copied from another host", &mut report)?;
+    }
+    for _ in 0..ATTEMPTS_MAX {
+        let pusher = Pusher { store, remote: &remote, request, meter, dir: local.outgoing(held)? };
+        match pusher.run(&mut report)? {
+            Attempt::Done(()) => return Ok(report),
+            Attempt::OtherWriter(why) => remote.renew_writer(request, &why, &mut report)?,
+        }
+    }
+    Err(RemoteError::new(RemoteErrorKind::Busy, "push: other machines keep changing what this one wrote")
+        .hint("two machines may share one base directory; give each its own"))
+}
+
+impl Remote {
+    /// Takes a new id as a writer. (B11)
+    fn renew_writer(&mut self, request: &PushRequest, why: &str, report: &mut PushReport) -> Result<()> {
+        let mut state = self.local.state();
+        self.config.writer = random_name()?;
+        self.config.host.clone_from(&request.host);
+        (state.refs, state.lease) = (BTreeMap::new(), Vec::new());
+        let warning = format!("this machine pushes under a new id: {why}");
+        if !why.starts_with("the base was copied") {
+            state.warnings.push(warning.clone());
+        }
+        report.warnings.push(warning);
+        // The state first: with the old id and no refs, the next push finds them and takes a new id, too.
+        self.local.write_state(&state)?;
+        self.local.write_config(&self.config)
+    }
+}
+
+struct Pusher<'a> {
+    store: &'a Store,
+    remote: &'a Remote,
+    request: &'a PushRequest,
+    meter: &'a Meter,
+    dir: PathBuf,
+}
+
+/// A project that is being pushed.
+struct Pushing {
+    project: SentProject,
+    key: RefKey,
+    checkpoints: Vec<SentCheckpoint>,
+    /// The ref as it is.
+    before: Option<RefRecord>,
+    own: Option<OwnRef>,
+}
+
+impl Pusher<'_> {
+    fn run(&self, report: &mut PushReport) -> Result<Attempt<()>> {
+        let mut state = self.remote.local.state();
+        if let Some(why) = self.renew_lease(&mut state, None)? {
+            return Ok(Attempt::OtherWriter(why));
+        }
+        let projects = Outgoing::open(self.store)?.projects()?;
+        let wanted = |project: &&SentProject| {
+            self.request.directories.is_empty() || self.request.directories.contains(&project.dir)
+        };
+        for project in projects.iter().filter(wanted) {
+            self.meter.check()?;
+            let checkpoints = Outgoing::open(self.store)?.checkpoints(&project.id, self.request.prompt_text)?;
+            let key = self.key_of(project);
+            let own = state.refs.get(&key.key()).cloned();
+            let ids = || checkpoints.iter().map(|one| one.id);
+            let is_new = own.as_ref().is_none_or(|own| !own.checkpoints.iter().copied().eq(ids()));
+            if checkpoints.is_empty() || !is_new && self.request.avoid_packs.is_empty() {
+                report.unchanged += 1;
+                continue;
+            }
+            let before = self.remote.reference(&key)?;
+            if let Some(why) = other_writer(own.as_ref(), before.as_ref()) {
+                return Ok(Attempt::OtherWriter(why));
+            }
+            if own.is_some() && before.is_none() {
+                let warning =
+                    format!("what {} had pushed is gone from the remote, and is pushed again", project.dir.display());
+                state.warnings.push(warning.clone());
+                report.warnings.push(warning);
+            }
+            let pushing = Pushing { project: project.clone(), key, checkpoints, before, own };
+            report.projects.push(self.push_project(&pushing, &mut state, &mut report.bytes_sent)?);
+        }
+        state.sent.clear();
+        state.note_success(self.request.now_secs);
+        self.remote.local.write_state(&state)?;
+        Ok(Attempt::Done(()))
+    }
+
+    fn key_of(&self, project: &SentProject) -> RefKey {
+        let dir = project.dir.to_string_lossy();
+        let identity = self.remote.project_identity(&dir, project.repository.as_deref());
+        RefKey {
+            project: self.remote.name("project", &identity),
+            writer: self.remote.config.writer.clone(),
+            place: self.remote.name("place", &dir),
+        }
+    }
+
+    /// Writes the lease of this machine, unless the last one is fresh and names these tombs. Returns why the id has to
+    /// change if another machine wrote it.
+    fn renew_lease(&self, state: &mut RemoteState, tombs: Option<&[String]>) -> Result<Option<String>> {
+        let key = format!("writer/{}", self.remote.config.writer);
+        let is_fresh = self.request.now_secs.abs_diff(state.pushed_secs) < LEASE_SECS / 4 && !state.lease.is_empty();
+        if tombs.is_none() && is_fresh {
+            return Ok(None);
+        }
+        let found: Option<WriterRecord> = self.remote.get_record(&key, "writer")?;
+        let is_ours = |found: &WriterRecord| state.lease.contains(&found.nonce);
+        if found.as_ref().is_some_and(|found| !is_ours(found)) {
+            return Ok(Some("another machine uses the id of this one, as after copying a disk image".to_owned()));
+        }
+        let seen = match tombs {
+            Some(tombs) => tombs.to_vec(),
+            None => found.map(|found| found.seen).unwrap_or_default(),
+        };
+        let nonce = random_name()?;
+        // Both are ours until the write has succeeded for certain.
+        state.lease.push(nonce.clone());
+        self.remote.local.write_state(state)?;
+        let refs = state.refs.keys().cloned().collect();
+        let record = WriterRecord { machine: self.remote.config.machine.clone(), nonce: nonce.clone(), seen, refs };
+        self.remote.put_record(&key, "writer", &record)?;
+        state.lease = vec![nonce];
+        Ok(None)
+    }
+
+    /// Sends what is missing, and writes the ref. (B10)
+    fn push_project(&self, pushing: &Pushing, state: &mut RemoteState, bytes: &mut u64) -> Result<PushedProject> {
+        let mut avoid = self.request.avoid_packs.clone();
+        for _ in 0..ATTEMPTS_MAX {
+            let begun = Instant::now();
+            let sent = self.send(pushing, &avoid, state, bytes)?;
+            let tombs = self.remote.tombs()?;
+            let dying: HashSet<_> = tombs.iter().flat_map(|(_, tomb)| tomb.packs.iter().chain(&tomb.indexes)).collect();
+            let relied: Vec<_> =
+                sent.packs.iter().chain(&sent.record.indexes).filter(|name| dying.contains(name)).collect();
+            if !relied.is_empty() {
+                avoid.extend(relied.into_iter().cloned());
+                continue;
+            }
+            let names: Vec<_> = tombs.iter().map(|(info, _)| info.key.clone()).collect();
+            if !names.is_empty() && self.renew_lease(state, Some(&names))?.is_some() {
+                // The ref is not touched: the next attempt has another id.
+                return Err(RemoteError::new(RemoteErrorKind::Busy, "push: another machine took the id of this one"));
+            }
+            self.write_ref(pushing, &sent, state)?;
+            if begun.elapsed() > Duration::from_secs(LEASE_SECS / 2) {
+                // This machine may have been suspended for longer than its lease.
+                let missing = self.missing_packs(&sent.packs)?;
+                if !missing.is_empty() {
+                    avoid.extend(missing);
+                    continue;
+                }
+            }
+            let directory = pushing.project.dir.to_string_lossy().into_owned();
+            let checkpoints = pushing.checkpoints.len();
+            return Ok(PushedProject { directory, checkpoints, objects: sent.objects, found: sent.found });
+        }
+        Err(RemoteError::new(RemoteErrorKind::Busy, "push: objects that it relies on keep being deleted")
+            .hint("a garbage collection of the remote is at work; try again later"))
+    }
+
+    fn missing_packs(&self, names: &HashSet<String>) -> Result<Vec<String>> {
+        let there: HashSet<_> = self.remote.bucket.list("pack/")?.into_iter().map(|info| info.key).collect();
+        Ok(names.iter().filter(|name| !there.contains(&format!("pack/{name}"))).cloned().collect())
+    }
+
+    /// Sends the objects that are in no usable pack, and an index. Returns the ref that names it all.
+    fn send(
+        &self,
+        pushing: &Pushing,
+        avoid: &HashSet<String>,
+        state: &mut RemoteState,
+        bytes: &mut u64,
+    ) -> Result<Sent> {
+        let before = pushing.before.as_ref().map(|before| before.indexes.clone()).unwrap_or_default();
+        let kept: Vec<_> = before.into_iter().filter(|name| !avoid.contains(name)).collect();
+        // An index that is gone or corrupt is as if it were not named: its objects are sent again.
+        let read: Vec<_> = kept.into_iter().filter_map(|name| Some((self.remote.index(&name).ok()?, name))).collect();
+        let mut own = Index::default();
+        read.iter().for_each(|(index, _)| own.merge(index));
+        let rewrites = read.len() >= INDEXES_MAX
+            || pushing.own.as_ref().is_some_and(|own| own.dropped >= DROPPED_MAX)
+            || own.packs.iter().any(|pack| avoid.contains(&pack.name));
+        let ids: Vec<CheckpointId> = pushing.checkpoints.iter().map(|one| one.id).collect();
+        let is_usable = |id: &ObjectId| own.get(id).is_some_and(|(pack, _)| !avoid.contains(&pack.name));
+        let outgoing = Outgoing::open(self.store)?;
+        let all =
+            if rewrites { outgoing.objects_of(&ids, &|_| false)? } else { outgoing.objects_of(&ids, &is_usable)? };
+        drop(outgoing);
+        let mut index = Index::default();
+        let worn = if rewrites { worn_packs(&own, &all.objects, &self.remote.config.writer) } else { HashSet::new() };
+        let mut rest = Vec::new();
+        for (id, kind) in all.objects {
+            match own.get(&id).filter(|(pack, _)| rewrites && !avoid.contains(&pack.name) && !worn.contains(&pack.name))
+            {
+                Some((pack, place)) => index.add(id, pack, place),
+                None => rest.push((id, kind)),
+            }
+        }
+        let (rest, found) = self.find_elsewhere(pushing, rest, avoid, state, &mut index)?;
+        let objects = rest.len();
+        *bytes += self.send_packs(&rest, state, &mut index)?;
+        let mut indexes: Vec<_> = if rewrites { Vec::new() } else { read.into_iter().map(|(_, name)| name).collect() };
+        let mut packs: HashSet<_> = index.packs.iter().map(|pack| pack.name.clone()).collect();
+        if !rewrites {
+            packs.extend(own.packs.iter().map(|pack| pack.name.clone()));
+        }
+        if !index.places.is_empty() {
+            indexes.push(self.remote.put_index(&index)?);
+        }
+        let record = RefRecord {
+            sequence: pushing
+                .own
+                .as_ref()
+                .map_or(0, |own| own.sequence)
+                .max(pushing.before.as_ref().map_or(0, |one| one.sequence))
+                + 1,
+            nonce: random_name()?,
+            machine: self.remote.config.machine.clone(),
+            project: self.remote.project_name(&pushing.project),
+            directory: pushing.project.dir.to_string_lossy().into_owned(),
+            secs: self.request.now_secs,
+            checkpoints: pushing.checkpoints.clone(),
+            indexes,
+        };
+        Ok(Sent { record, packs, objects, found, is_rewritten: rewrites })
+    }
+
+    /// Adds the objects to the index that packs of other machines, or of an interrupted push, hold. Returns the others.
+    fn find_elsewhere(
+        &self,
+        pushing: &Pushing,
+        wanted: Vec<(ObjectId, ObjectKind)>,
+        avoid: &HashSet<String>,
+        state: &RemoteState,
+        index: &mut Index,
+    ) -> Result<(Vec<(ObjectId, ObjectKind)>, usize)> {
+        let mut elsewhere = Index::default();
+        for name in &state.sent {
+            let sent = self.remote.local.cached(name).and_then(|bytes| Index::decode(name, &bytes).ok());
+            for one in sent.into_iter() {
+                let is_there = |pack: &crate::index::PackInfo| {
+                    self.remote.bucket.head(&format!("pack/{}", pack.name)).is_ok_and(|found| found.is_some())
+                };
+                if one.packs.iter().all(is_there) {
+                    elsewhere.merge(&one);
+                }
+            }
+        }
+        if pushing.own.is_none() || wanted.len() > FEW_OBJECTS {
+            self.merge_others(&pushing.key, &mut elsewhere)?;
+        }
+        let mut rest = Vec::new();
+        let mut found = 0;
+        for (id, kind) in wanted {
+            match elsewhere.get(&id).filter(|(pack, _)| !avoid.contains(&pack.name)) {
+                Some((pack, place)) => {
+                    index.add(id, pack, place);
+                    found += 1;
+                }
+                None => rest.push((id, kind)),
+            }
+        }
+        Ok((rest, found))
+    }
+
+    /// Adds the indexes of other refs, first those of the same project.
+    fn merge_others(&self, own: &RefKey, elsewhere: &mut Index) -> Result<()> {
+        let mut keys = self.remote.ref_keys(None)?;
+        keys.sort_by_key(|key| key.project != own.project);
+        let mut merged = HashSet::new();
+        for key in keys.iter().filter(|key| *key != own).take(OTHERS_MAX) {
+            // One that is corrupt or gone is no help, and no obstacle.
+            let Ok(Some(record)) = self.remote.reference(key) else { continue };
+            for name in record.indexes {
+                if merged.insert(name.clone())
+                    && let Ok(index) = self.remote.index(&name)
+                {
+                    elsewhere.merge(&index);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends objects in packs of 64 MiB. Each is noted, so that an interrupted push goes on after it.
+    fn send_packs(
+        &self,
+        objects: &[(ObjectId, ObjectKind)],
+        state: &mut RemoteState,
+        index: &mut Index,
+    ) -> Result<u64> {
+        let (mut at, mut bytes) = (0, 0);
+        let progress = Progress::default();
+        while at < objects.len() {
+            self.meter.check()?;
+            let pack = Outgoing::open(self.store)?.pack(&objects[at..], &self.dir, &progress)?;
+            self.meter.total.fetch_add(pack.bytes, Ordering::Relaxed);
+            let info = send_pack(self.remote, &pack, &self.dir, self.meter)?;
+            add_pack(index, &info, &pack);
+            let mut alone = Index::default();
+            add_pack(&mut alone, &info, &pack);
+            let name = format!("sent/{}", info.name);
+            self.remote.local.cache(&name, &alone.encode());
+            state.sent.push(name);
+            self.remote.local.write_state(state)?;
+            bytes += info.bytes;
+            at += pack.objects.len();
+        }
+        Ok(bytes)
+    }
+
+    fn write_ref(&self, pushing: &Pushing, sent: &Sent, state: &mut RemoteState) -> Result<()> {
+        let key = pushing.key.key();
+        let ids: Vec<_> = pushing.checkpoints.iter().map(|one| one.id).collect();
+        let before = pushing.own.clone().unwrap_or_default();
+        let gone = before.checkpoints.iter().filter(|id| !ids.contains(id)).count();
+        let mut own = OwnRef { directory: sent.record.directory.clone(), ..before.clone() };
+        own.nonces.push(sent.record.nonce.clone());
+        // Noted before the write: after a kill, either of the two is known as ours.
+        state.refs.insert(key.clone(), own);
+        self.remote.local.write_state(state)?;
+        self.remote.put_record(&key, "ref", &sent.record)?;
+        let own = OwnRef {
+            sequence: sent.record.sequence,
+            nonces: vec![sent.record.nonce.clone()],
+            directory: sent.record.directory.clone(),
+            checkpoints: ids,
+            dropped: if sent.is_rewritten { 0 } else { before.dropped + gone },
+        };
+        state.seen.insert(key.clone(), sent.record.sequence);
+        state.refs.insert(key, own);
+        self.remote.local.write_state(state)
+    }
+}
+
+/// What a push has sent for one project.
+struct Sent {
+    record: RefRecord,
+    /// Packs that the ref relies on.
+    packs: HashSet<String>,
+    objects: usize,
+    found: usize,
+    is_rewritten: bool,
+}
+
+/// Returns why the ref is not as this machine left it. (B11)
+fn other_writer(own: Option<&OwnRef>, before: Option<&RefRecord>) -> Option<String> {
+    let before = before?;
+    match own {
+        Some(own) if own.nonces.contains(&before.nonce) => None,
+        Some(own) if before.sequence < own.sequence => {
+            Some("the remote was rolled back to an earlier state of what this machine had pushed".to_owned())
+        }
+        _ => Some("another machine uses the id of this one, as after copying a disk image".to_owned()),
+    }
+}
+
+/// Returns the packs of this machine of which little is in use any more.
+fn worn_packs(own: &Index, used: &[(ObjectId, ObjectKind)], writer: &str) -> HashSet<String> {
+    let mut bytes: BTreeMap<&str, u64> = BTreeMap::new();
+    for (id, _) in used {
+        if let Some((pack, ObjectPlace { bytes: length, .. })) = own.get(id) {
+            *bytes.entry(&pack.name).or_default() += length;
+        }
+    }
+    let is_worn = |pack: &&crate::index::PackInfo| {
+        let used = bytes.get(pack.name.as_str()).copied().unwrap_or(0);
+        pack.writer == writer && used * 100 < pack.bytes * USED_PERCENT_MIN
+    };
+    own.packs.iter().filter(is_worn).map(|pack| pack.name.clone()).collect()
+}
