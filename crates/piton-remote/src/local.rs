@@ -223,16 +223,6 @@ impl LocalDir {
         }
     }
 
-    /// Removes cached objects that are not among `keys`.
-    pub(crate) fn keep_cached(&self, keys: &std::collections::HashSet<String>) {
-        let names: std::collections::HashSet<_> = keys.iter().map(|key| key.replace('/', "-")).collect();
-        for entry in fs::read_dir(self.dir.join(CACHE)).into_iter().flatten().flatten() {
-            if !entry.file_name().to_str().is_some_and(|name| names.contains(name)) {
-                let _ = fs::remove_file(entry.path());
-            }
-        }
-    }
-
     fn read<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>> {
         let path = self.dir.join(name);
         match fs::read(&path) {

@@ -440,7 +440,7 @@ fn push_request(args: &Push, now: Moment) -> PushRequest {
     };
     let directories =
         args.directory.iter().map(|dir| std::fs::canonicalize(dir).unwrap_or_else(|_| dir.clone())).collect();
-    PushRequest { directories, prompt_text, now_secs: now.secs, host: host(), avoid_packs: Default::default() }
+    PushRequest { directories, prompt_text, now_secs: now.secs, host: host(), avoid: Default::default() }
 }
 
 fn pushed(store: &Store, local: &LocalDir, args: &Push, moment: Moment, meter: &Meter) -> Result<Value> {
@@ -522,11 +522,7 @@ fn repaired(store: &Store, local: &LocalDir, reads_data: bool, now: Moment, mete
     let before = verify(&remote, reads_data, meter)?;
     let args = Push { directory: Vec::new(), prompt_text: "short".to_owned(), background: false, wait: true };
     let mut request = push_request(&args, now);
-    request.avoid_packs.extend(before.bad_packs.iter().cloned());
-    // Refs whose index is corrupt are written anew, too: an index that cannot be read names no object.
-    if !before.findings.is_empty() {
-        request.avoid_packs.insert(String::new());
-    }
+    request.avoid.extend(before.bad.iter().cloned());
     let pushed = push(store, local, &held, &request, meter)?;
     let after = verify(&remote, false, meter)?;
     Ok(json!({"found": before.findings, "sent": pushed, "left": after.findings}))

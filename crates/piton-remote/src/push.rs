@@ -41,8 +41,8 @@ pub struct PushRequest {
     pub now_secs: i64,
     /// Host name of this machine.
     pub host: String,
-    /// Objects are sent again even if an index names them, for a repair.
-    pub avoid_packs: HashSet<String>,
+    /// Names of packs and indexes that are not used, for a repair: their objects are sent again.
+    pub avoid: HashSet<String>,
 }
 
 /// Result of a push.
@@ -155,7 +155,7 @@ impl Pusher<'_> {
             let own = state.refs.get(&key.key()).cloned();
             let ids = || checkpoints.iter().map(|one| one.id);
             let is_new = own.as_ref().is_none_or(|own| !own.checkpoints.iter().copied().eq(ids()));
-            if checkpoints.is_empty() || !is_new && self.request.avoid_packs.is_empty() {
+            if checkpoints.is_empty() || !is_new && self.request.avoid.is_empty() {
                 report.unchanged += 1;
                 continue;
             }
@@ -218,7 +218,7 @@ impl Pusher<'_> {
 
     /// Sends what is missing, and writes the ref. (B10)
     fn push_project(&self, pushing: &Pushing, state: &mut RemoteState, bytes: &mut u64) -> Result<PushedProject> {
-        let mut avoid = self.request.avoid_packs.clone();
+        let mut avoid = self.request.avoid.clone();
         for _ in 0..ATTEMPTS_MAX {
             let begun = Instant::now();
             let sent = self.send(pushing, &avoid, state, bytes)?;

@@ -1,8 +1,10 @@
-//! Checks a remote: refs, indexes and packs; with `read_data`, every byte of them.
+//! Checks a remote: refs, indexes and packs; with `read_data`, every byte of them, and that nothing is missing that a
+//! checkpoint leads to.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Mutex;
 
-use piton::ObjectId;
+use piton::{ObjectId, ObjectKind, checkpoint_tree, tree_items};
 use serde::Serialize;
 
 use crate::error::Result;
@@ -11,6 +13,9 @@ use crate::machines::ids;
 use crate::records::RefRecord;
 use crate::remote::Remote;
 use crate::transfer::{Meter, receive};
+
+/// What commits and trees lead to, by their ids.
+type Children = HashMap<ObjectId, Vec<ObjectId>>;
 
 /// Something that is wrong with a remote.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -36,9 +41,9 @@ pub struct RemoteVerifyReport {
     pub bytes: u64,
     /// Findings.
     pub findings: Vec<RemoteFinding>,
-    /// Packs that are missing, truncated or corrupt.
+    /// Names of packs and indexes that are missing, truncated or corrupt.
     #[serde(skip)]
-    pub bad_packs: HashSet<String>,
+    pub bad: HashSet<String>,
 }
 
 impl RemoteVerifyReport {
@@ -56,6 +61,7 @@ pub fn verify(remote: &Remote, reads_data: bool, meter: &Meter) -> Result<Remote
     let sizes: BTreeMap<_, _> = remote.bucket.list("pack/")?.into_iter().map(|info| (info.key, info.bytes)).collect();
     let mut seen: BTreeSet<String> = BTreeSet::new();
     let mut read: HashSet<String> = HashSet::new();
+    let mut children = Children::new();
     for key in remote.ref_keys(None)? {
         report.refs += 1;
         let record = match remote.reference(&key) {
@@ -73,10 +79,11 @@ pub fn verify(remote: &Remote, reads_data: bool, meter: &Meter) -> Result<Remote
             let key = format!("pack/{}", pack.name);
             match sizes.get(&key) {
                 None => {
-                    drop((report.bad_packs.insert(pack.name.clone()), report.find(&key, "it is missing", &affects)))
+                    report.bad.insert(pack.name.clone());
+                    report.find(&key, "it is missing", &affects);
                 }
                 Some(bytes) if *bytes != pack.bytes => {
-                    report.bad_packs.insert(pack.name.clone());
+                    report.bad.insert(pack.name.clone());
                     report.find(&key, &format!("it has {bytes} bytes instead of {}", pack.bytes), &affects);
                 }
                 Some(bytes) if seen.insert(key.clone()) => report.bytes += bytes,
@@ -85,7 +92,8 @@ pub fn verify(remote: &Remote, reads_data: bool, meter: &Meter) -> Result<Remote
         }
         report.packs = seen.len();
         if reads_data {
-            check_data(remote, &index, &affects, &mut read, &mut report, meter);
+            check_data(remote, &index, &affects, (&mut read, &mut children), &mut report, meter);
+            check_complete(&record, &index, &children, &mut report);
         }
     }
     let state = remote.local.state();
@@ -107,6 +115,7 @@ fn check_indexes(remote: &Remote, record: &RefRecord, report: &mut RemoteVerifyR
         match remote.fresh_index(name) {
             Ok(index) => all.merge(&index),
             Err(error) => {
+                report.bad.insert(name.clone());
                 report.find(&key, &error.message, &affected(record));
                 return None;
             }
@@ -124,21 +133,50 @@ fn check_data(
     remote: &Remote,
     index: &Index,
     affects: &[String],
-    read: &mut HashSet<String>,
+    (read, children): (&mut HashSet<String>, &mut Children),
     report: &mut RemoteVerifyReport,
     meter: &Meter,
 ) {
     let mut by_pack: BTreeMap<&str, Vec<ObjectId>> = BTreeMap::new();
     for id in index.places.keys() {
         let Some((pack, _)) = index.get(id) else { continue };
-        if !report.bad_packs.contains(&pack.name) && read.insert(format!("{} {id}", pack.name)) {
+        if !report.bad.contains(&pack.name) && read.insert(format!("{} {id}", pack.name)) {
             by_pack.entry(&pack.name).or_default().push(*id);
         }
     }
+    let found = Mutex::new(Vec::new());
     for (name, ids) in by_pack {
-        if let Err(error) = receive(remote, index, &ids, meter, &|_, _, _| Ok(())) {
-            report.bad_packs.insert(name.to_owned());
+        let take = |id: ObjectId, kind: ObjectKind, bytes: Vec<u8>| {
+            let led_to = match kind {
+                ObjectKind::Commit => vec![checkpoint_tree(id, &bytes)?],
+                ObjectKind::Tree => tree_items(id, &bytes)?.into_iter().map(|item| item.id).collect(),
+                _ => return Ok(()),
+            };
+            found.lock().expect("no thread panics with it").push((id, led_to));
+            Ok(())
+        };
+        if let Err(error) = receive(remote, index, &ids, meter, &take) {
+            report.bad.insert(name.to_owned());
             report.find(&format!("pack/{name}"), &error.message, affects);
+        }
+    }
+    children.extend(found.into_inner().expect("no thread panics with it"));
+}
+
+/// Looks for everything that the checkpoints of a ref lead to. Objects of packs that could not be read are found already.
+fn check_complete(record: &RefRecord, index: &Index, children: &Children, report: &mut RemoteVerifyReport) {
+    let mut seen = HashSet::new();
+    for id in ids(record) {
+        let mut open = vec![id];
+        while let Some(object) = open.pop() {
+            if !seen.insert(object) {
+                continue;
+            }
+            if index.get(&object).is_none() {
+                let affects = format!("{}:{} {}", record.machine, record.directory, id.short());
+                report.find(&object.to_string(), "no index names it", &[affects]);
+            }
+            open.extend(children.get(&object).into_iter().flatten());
         }
     }
 }

@@ -280,6 +280,16 @@ impl History {
     /// Returns the list entry of one checkpoint. An end and a step of a turn are compared with the checkpoint before them. Fails with
     /// `NotFound` if the checkpoint is not in this history.
     pub fn listed(&self, checkpoint: &Checkpoint) -> Result<Listed> {
+        if let Some(fetched) = self.readable.fetched.iter().find(|other| other.id == checkpoint.id) {
+            let (ends, steps) = (Vec::new(), Vec::new());
+            return Ok(Listed {
+                number: None,
+                checkpoint: fetched.clone(),
+                change: Some(Change::default()),
+                ends,
+                steps,
+            });
+        }
         let at = self.checkpoints().iter().position(|other| other.id == checkpoint.id);
         let at = at.ok_or_else(|| lookup::not_found(&self.readable, &checkpoint.id.to_string()))?;
         let objects = self.objects.shared().objects();

@@ -19,6 +19,7 @@ pub mod fuse;
 mod kept;
 pub mod modules;
 pub mod prose;
+pub mod s3;
 pub mod soak;
 pub mod source;
 pub mod space;
@@ -86,7 +87,7 @@ impl Dice {
         noise
     }
 
-    fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;

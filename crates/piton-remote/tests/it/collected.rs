@@ -1,0 +1,153 @@
+//! Garbage collection of a bucket.
+
+use std::time::Duration;
+
+use testkit::Dice;
+
+use crate::kit::{Machine, Place};
+
+const NOW: [&str; 5] = ["collect", "--grace-secs", "0", "--lease-secs", "3600"];
+
+/// A machine that changes a large file, and drops all but the newest checkpoint of each: what it sent before is garbage.
+fn push_and_drop(machine: &Machine, dice: &mut Dice, times: usize) {
+    for number in 0..times {
+        machine.write("large", dice.noise(100 << 10));
+        machine.take(&format!("take {number}"));
+        machine.run(&["push"]);
+    }
+}
+
+/// B13: by the lease of a machine that has not seen the tomb, and by its age.
+#[test]
+fn garbage_goes_in_two_runs_and_only_after_every_machine_has_seen_it() {
+    let place = Place::server();
+    let (first, phrase) = Machine::first("alpha", &place);
+    let mut dice = Dice::new(13);
+    push_and_drop(&first, &mut dice, 3);
+    let orphan = "pack/0123456789abcdef0123456789abcdef";
+    place.put(orphan, Some(b"left by a killed push".to_vec()));
+    let other = Machine::joining("beta", &place, &phrase);
+    other.write("a", "1");
+    other.take("one");
+    other.run(&["push"]);
+
+    let report = first.run(&NOW);
+    assert_eq!((&report["marked"], &report["deleted"]), (&1.into(), &0.into()), "{report}");
+    assert!(place.below("pack/").iter().any(|key| key == orphan));
+    let report = first.run(&NOW);
+    assert_eq!(report["deleted"], 0, "nobody has seen the tomb: {report}");
+    assert!(report["waiting"].to_string().contains("has not seen"), "{report}");
+    assert_eq!(report["marked"], 0, "it is not marked twice");
+    for machine in [&first, &other] {
+        machine.write("b", &machine.name);
+        machine.take("more");
+        machine.run(&["push"]);
+    }
+    let report = first.run(&["collect", "--grace-secs", "3600", "--lease-secs", "3600"]);
+    assert_eq!(report["deleted"], 0, "it is too young: {report}");
+    let report = first.run(&NOW);
+    assert_eq!(report["deleted"], 1, "{report}");
+    assert!(place.below("pack/").iter().all(|key| key != orphan) && place.below("tomb/").is_empty());
+    assert_eq!(other.run(&["verify", "--read-data"])["findings"], serde_json::json!([]));
+    // A machine that is away is not waited for once its lease has run out.
+    place.put(orphan, Some(b"another".to_vec()));
+    first.run(&NOW);
+    std::thread::sleep(Duration::from_millis(1100));
+    let report = first.run(&["collect", "--grace-secs", "0", "--lease-secs", "1"]);
+    assert_eq!(report["deleted"], 1, "{report}");
+}
+
+/// Listings come in pages of 1,000.
+#[test]
+fn any_number_of_objects_is_collected() {
+    let place = Place::server();
+    let (first, _phrase) = Machine::first("alpha", &place);
+    push_and_drop(&first, &mut Dice::new(14), 1);
+    for number in 0..2100 {
+        place.put(&format!("pack/{number:032x}"), Some(vec![0]));
+    }
+    assert_eq!(first.run(&NOW)["marked"], 2100);
+    push_and_drop(&first, &mut Dice::new(15), 1);
+    assert_eq!(first.run(&NOW)["deleted"], 2100);
+    assert_eq!(first.run(&["verify", "--read-data"])["findings"], serde_json::json!([]));
+}
+
+/// B10: a machine that relied on what is about to go sends it again.
+#[test]
+fn a_pack_that_comes_into_use_again_is_kept_or_sent_anew() {
+    let place = Place::server();
+    let (first, phrase) = Machine::first("alpha", &place);
+    let contents = Dice::new(17).noise(300 << 10);
+    first.clone_of("https://example.com/a/b");
+    first.write("large", &contents);
+    first.take("one");
+    first.run(&["push"]);
+    // The machine is gone, and its ref with it.
+    for key in place.below("ref/").iter().chain(&place.below("writer/")) {
+        place.put(key, None);
+    }
+    let collector = Machine::joining("collector", &place, &phrase);
+    assert!(collector.run(&NOW)["marked"].as_u64().expect("a number") > 0);
+    let other = Machine::joining("beta", &place, &phrase);
+    other.clone_of("https://example.com/a/b");
+    other.write("large", &contents);
+    other.take("one");
+    other.run(&["push"]);
+    let report = collector.run(&NOW);
+    assert!(report["deleted"].as_u64().expect("a number") > 0, "{report}");
+    assert_eq!(other.run(&["verify", "--read-data"])["findings"], serde_json::json!([]));
+    let id = collector.fetch("beta", "1", &["--project", "project"]);
+    collector.restore(&id, &[]);
+    assert_eq!(std::fs::read(collector.project().join("large")).expect("a file"), contents);
+}
+
+#[test]
+fn refs_of_machines_that_push_no_more_expire_and_their_packs_go() {
+    let place = Place::server();
+    let Place::Server(server) = &place else { unreachable!() };
+    let (first, phrase) = Machine::first("alpha", &place);
+    push_and_drop(&first, &mut Dice::new(19), 2);
+    server.set(testkit::s3::Hostility { clock_secs: 100 * 24 * 3600, ..Default::default() });
+    let other = Machine::joining("beta", &place, &phrase);
+    other.write("a", "1");
+    other.take("one");
+    other.run(&["push"]);
+    let report = other.run(&NOW);
+    assert_eq!(report["refs_expired"], 1, "{report}");
+    other.write("a", "2");
+    other.take("two");
+    other.run(&["push"]);
+    let report = other.run(&NOW);
+    assert!(report["deleted"].as_u64().expect("a number") >= 3, "{report}");
+    assert_eq!(other.run(&["machines"]).as_array().map(Vec::len), Some(1));
+    assert_eq!(other.run(&["verify", "--read-data"])["findings"], serde_json::json!([]));
+}
+
+/// Indexes are written anew when there are many, and packs of which little is used are replaced.
+#[test]
+fn a_long_history_keeps_few_indexes_and_stays_restorable() {
+    let place = Place::directory();
+    let (first, phrase) = Machine::first("alpha", &place);
+    let mut dice = Dice::new(23);
+    for number in 0..30 {
+        first.write("a", format!("{number}"));
+        first.write(&format!("b{number}"), dice.noise(2000));
+        first.take(&format!("take {number}"));
+        first.run(&["push"]);
+    }
+    let reader = Machine::joining("beta", &place, &phrase);
+    let report = reader.run(&["verify", "--read-data"]);
+    assert_eq!(report["findings"], serde_json::json!([]));
+    reader.run(&NOW);
+    for machine in [&first, &reader] {
+        machine.write("z", &machine.name);
+        machine.take("z");
+        machine.run(&["push"]);
+    }
+    let before = place.below("idx/").len();
+    assert!(reader.run(&NOW)["deleted"].as_u64().expect("a number") > 0);
+    assert!(place.below("idx/").len() <= 10 && before > 10, "{before} {}", place.below("idx/").len());
+    assert_eq!(reader.run(&["verify", "--read-data"])["findings"], serde_json::json!([]));
+    let id = reader.fetch("alpha", "12", &["--project", "project"]);
+    reader.restore(&id, &[]);
+}

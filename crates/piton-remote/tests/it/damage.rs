@@ -1,0 +1,153 @@
+//! A bucket that was changed: everything is found and named, and what a machine still has is sent again.
+
+use serde_json::Value;
+use testkit::Dice;
+
+use crate::kit::{Machine, Place};
+
+/// Returns a bucket with some packs, the machine that filled it, and the phrase.
+fn filled() -> (Place, Machine, String) {
+    let place = Place::directory();
+    let (machine, phrase) = Machine::first("alpha", &place);
+    let mut dice = Dice::new(7);
+    for number in 0..3 {
+        machine.write(&format!("file-{number}"), dice.noise(200 << 10));
+        machine.take(&format!("take {number}"));
+        machine.run(&["push"]);
+    }
+    (place, machine, phrase)
+}
+
+fn findings(machine: &Machine) -> Vec<(String, String)> {
+    let report = machine.run(&["verify", "--read-data"]);
+    let text = |one: &Value, key: &str| one[key].as_str().expect("text").to_owned();
+    report["findings"].as_array().expect("findings").iter().map(|one| (text(one, "key"), text(one, "what"))).collect()
+}
+
+#[test]
+fn a_changed_object_is_found_named_and_sent_again() {
+    let flip = |place: &Place, key: &str, at: usize| {
+        let mut bytes = place.get(key);
+        bytes[at] ^= 0x40;
+        place.put(key, Some(bytes));
+    };
+    type Damage = fn(&Place, &dyn Fn(&Place, &str, usize)) -> String;
+    let cases: [(&str, Damage); 7] = [
+        ("a flipped byte", |place, flip| {
+            let key = place.below("pack/").remove(0);
+            flip(place, &key, 70_000);
+            key
+        }),
+        ("swapped packs", |place, _| {
+            let keys = place.below("pack/");
+            let (one, two) = (place.get(&keys[0]), place.get(&keys[1]));
+            place.put(&keys[0], Some(two));
+            place.put(&keys[1], Some(one));
+            keys[0].clone()
+        }),
+        ("swapped frames", |place, _| {
+            let key = place.below("pack/").remove(0);
+            let mut bytes = place.get(&key);
+            let frame = (64 << 10) + 16;
+            let (one, two) = bytes[32..].split_at_mut(frame);
+            one.swap_with_slice(&mut two[..frame]);
+            place.put(&key, Some(bytes));
+            key
+        }),
+        ("a truncated pack", |place, _| {
+            let key = place.below("pack/").remove(1);
+            let bytes = place.get(&key);
+            place.put(&key, Some(bytes[..bytes.len() / 2].to_vec()));
+            key
+        }),
+        ("a missing pack", |place, _| {
+            let key = place.below("pack/").remove(2);
+            place.put(&key, None);
+            key
+        }),
+        ("a changed index", |place, flip| {
+            let key = place.below("idx/").remove(0);
+            flip(place, &key, 40);
+            key
+        }),
+        ("a missing index", |place, _| {
+            let key = place.below("idx/").remove(1);
+            place.put(&key, None);
+            key
+        }),
+    ];
+    for (what, damage) in cases {
+        let (place, machine, phrase) = filled();
+        assert_eq!(findings(&machine), [], "{what}");
+        let key = damage(&place, &flip);
+        let found = findings(&machine);
+        assert!(found.iter().any(|(named, _)| *named == key), "{what}: {key} is not among {found:?}");
+        let repaired = machine.run(&["repair", "--read-data"]);
+        assert_eq!(repaired["left"], serde_json::json!([]), "{what}");
+        assert_eq!(findings(&machine), [], "{what}");
+        let other = Machine::joining("beta", &place, &phrase);
+        for number in ["1", "2", "3"] {
+            other.fetch("alpha", number, &["--project", "project"]);
+        }
+    }
+}
+
+#[test]
+fn an_older_ref_is_noticed_by_readers_and_by_its_writer() {
+    let (place, machine, phrase) = filled();
+    let key = place.below("ref/").remove(0);
+    let old = place.get(&key);
+    machine.write("more", "1");
+    machine.take("more");
+    machine.run(&["push"]);
+    let reader = Machine::joining("beta", &place, &phrase);
+    reader.run(&["machines"]);
+    assert_eq!(reader.run(&["status"])["warnings"], serde_json::json!([]));
+    place.put(&key, Some(old));
+    reader.run(&["machines"]);
+    let warnings = reader.run(&["status"])["warnings"].to_string();
+    assert!(warnings.contains("rolled back"), "{warnings}");
+    // B11: the writer takes a new id, and pushes everything under it.
+    machine.write("more", "2");
+    machine.take("still more");
+    let pushed = machine.run(&["push"]);
+    assert!(pushed["warnings"].to_string().contains("rolled back"), "{pushed}");
+    let machines = reader.run(&["machines"]);
+    assert_eq!(machines.as_array().map(Vec::len), Some(2), "{machines}");
+    place.put(&key, None);
+    reader.run(&["machines"]);
+    assert!(reader.run(&["status"])["warnings"].to_string().contains("gone"), "a lost ref is noticed");
+}
+
+#[test]
+fn a_ref_that_is_gone_is_pushed_again() {
+    let (place, machine, phrase) = filled();
+    place.put(&place.below("ref/").remove(0), None);
+    machine.write("more", "1");
+    machine.take("more");
+    let pushed = machine.run(&["push"]);
+    assert!(pushed["warnings"].to_string().contains("gone"), "{pushed}");
+    let reader = Machine::joining("beta", &place, &phrase);
+    assert_eq!(reader.run(&["machines"])[0]["projects"][0]["checkpoints"], 4);
+    assert_eq!(findings(&reader), []);
+}
+
+#[test]
+fn another_phrase_another_place_and_a_future_format_are_told_apart() {
+    let (place, _machine, _) = filled();
+    let other_place = Place::directory();
+    let (_other, other_phrase) = Machine::first("other", &other_place);
+    let stranger = Machine::new("stranger", &place);
+    let file = stranger.sandbox.root().join("phrase");
+    std::fs::write(&file, other_phrase).expect("a file");
+    let file = file.to_str().expect("a path").to_owned();
+    assert_eq!(stranger.fails(&["add", &place.url(), "--phrase-file", &file]).0, "wrong_key");
+    assert_eq!(stranger.fails(&["add", &place.url()]).0, "wrong_key");
+    assert_eq!(stranger.fails(&["status"]).0, "not_found");
+    assert_eq!(stranger.fails(&["add", "ftp://x/y"]).0, "invalid");
+    assert_eq!(stranger.fails(&["add", "file:///nowhere/at/all"]).0, "io");
+    let text = String::from_utf8(place.get("piton.json")).expect("text").replace("\"format\": 1", "\"format\": 9");
+    place.put("piton.json", Some(text.into_bytes()));
+    let (kind, message) = stranger.fails(&["add", &place.url(), "--phrase-file", &file]);
+    assert!(kind == "invalid" && message.contains("format 9"), "{message}");
+}

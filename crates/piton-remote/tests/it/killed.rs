@@ -1,0 +1,120 @@
+//! Pushes that are killed at each of their requests, and machines that are copies of each other.
+
+use std::process::Command;
+
+use testkit::Dice;
+
+use crate::kit::{Machine, Place};
+
+fn kill(pid: u32) {
+    Command::new("kill").args(["-9", &pid.to_string()]).status().expect("kill");
+}
+
+/// Copies the store and everything beside it, as copying a disk image does.
+fn copy_base(from: &Machine, to: &Machine) {
+    std::fs::create_dir_all(to.base().parent().expect("a directory")).expect("a directory");
+    let copied = Command::new("cp").arg("-a").arg(from.base()).arg(to.base()).status().expect("cp");
+    assert!(copied.success());
+}
+
+/// B10, B11: before each request, and after the server has done what it asks.
+#[test]
+fn a_push_may_be_killed_at_each_request() {
+    let place = Place::server();
+    let Place::Server(server) = &place else { unreachable!() };
+    let (machine, phrase) = Machine::first("alpha", &place);
+    let reader = Machine::joining("beta", &place, &phrase);
+    let mut dice = Dice::new(29);
+    let (mut kills, mut number) = (0, 0);
+    for after in [false, true] {
+        for nth in 1..20 {
+            number += 1;
+            machine.write(&format!("file-{}", number % 5), dice.noise(3000));
+            machine.take(&format!("take {number}"));
+            let mut child = machine.spawn(&["push"]);
+            let pid = child.id();
+            server.kill_at("alpha", nth, after, move || kill(pid));
+            let status = child.wait().expect("the program");
+            server.spare("alpha");
+            let report = reader.run(&["verify", "--read-data"]);
+            assert_eq!(report["findings"], serde_json::json!([]), "request {nth}, after {after}");
+            if status.success() {
+                break;
+            }
+            kills += 1;
+            let pushed = machine.run(&["push"]);
+            assert_eq!(
+                pushed["warnings"],
+                serde_json::json!([]),
+                "request {nth}, after {after}: it knows its own writes"
+            );
+        }
+    }
+    assert!(kills >= 8, "{kills}");
+    assert_eq!(reader.run(&["machines"]).as_array().map(Vec::len), Some(1), "one machine has one id");
+}
+
+/// B11.
+#[test]
+fn a_copy_of_a_machine_gets_an_id_of_its_own_and_nothing_is_lost() {
+    let place = Place::directory();
+    let (first, phrase) = Machine::first("image", &place);
+    first.write("a", "0");
+    first.take("zero");
+    first.run(&["push"]);
+    // The same host name, as for two sandboxes of one image.
+    let copy = Machine::new("image", &place);
+    copy_base(&first, &copy);
+    copy.write("a", "copy");
+    copy.take("in the copy");
+    first.write("a", "first");
+    first.take("in the first");
+    for round in 0..3 {
+        copy.write("b", format!("{round}"));
+        copy.take("more in the copy");
+        first.write("b", format!("-{round}"));
+        first.take("more in the first");
+        first.run(&["push"]);
+        copy.run(&["push"]);
+    }
+    let reader = Machine::joining("reader", &place, &phrase);
+    let machines = reader.run(&["machines"]);
+    assert!(machines.as_array().is_some_and(|all| all.len() >= 2), "{machines}");
+    let text = machines.to_string();
+    assert!(
+        text.contains(copy.project().to_str().expect("a path"))
+            && text.contains(first.project().to_str().expect("a path"))
+    );
+    assert_eq!(reader.run(&["verify", "--read-data"])["findings"], serde_json::json!([]));
+    let other_host = Machine::new("elsewhere", &place);
+    copy_base(&first, &other_host);
+    other_host.write("c", "1");
+    other_host.take("on another host");
+    let pushed = other_host.run(&["push"]);
+    assert!(pushed["warnings"].to_string().contains("new id"), "{pushed}");
+}
+
+#[test]
+fn an_interrupted_first_push_goes_on_where_it_stopped() {
+    let place = Place::server();
+    let Place::Server(server) = &place else { unreachable!() };
+    let (machine, _phrase) = Machine::first("alpha", &place);
+    let mut dice = Dice::new(31);
+    for number in 0..18 {
+        machine.write(&format!("file-{number}"), dice.noise(9 << 20));
+    }
+    machine.take("large");
+    let mut child = machine.spawn(&["push"]);
+    let pid = child.id();
+    // Lease, listing of refs, then a pack in several parts: somewhere in the third pack.
+    server.kill_at("alpha", 30, false, move || kill(pid));
+    assert!(!child.wait().expect("the program").success());
+    server.spare("alpha");
+    let packs = place.below("pack/").len();
+    assert!(packs >= 1, "some packs were sent");
+    let pushed = machine.run(&["push"]);
+    let sent = pushed["bytes_sent"].as_u64().expect("a number");
+    assert!(sent < 17 * (9 << 20), "{sent} bytes were sent again, {packs} packs were there");
+    assert!(pushed["projects"][0]["found"].as_u64().expect("a number") > 0, "{pushed}");
+    assert_eq!(machine.run(&["verify"])["findings"], serde_json::json!([]));
+}

@@ -1,0 +1,116 @@
+//! Many machines, one collector and a hostile server. `PITON_REMOTE_SECONDS`, `PITON_REMOTE_WRITERS` and
+//! `PITON_REMOTE_PROJECTS` make it longer; `cargo xtask remote` does.
+
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use testkit::Dice;
+use testkit::s3::Hostility;
+
+use crate::kit::{Machine, Place};
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+/// The grace period is longer than twice the lag of listings and the delay of duplicates.
+const HOSTILITY: Hostility = Hostility {
+    unavailable: 30,
+    dropped: 30,
+    conflicts: 5,
+    duplicated: 20,
+    delay_millis_max: 20,
+    list_lag_millis: 700,
+    clock_secs: -3 * 24 * 3600,
+};
+
+#[derive(Default)]
+struct Counts {
+    pushes: AtomicU64,
+    failures: AtomicU64,
+    kills: AtomicU64,
+    collections: AtomicU64,
+    deleted: AtomicU64,
+}
+
+/// B10 to B13.
+#[test]
+fn no_live_object_is_ever_deleted_and_every_ref_can_be_restored() {
+    let place = Place::server();
+    let Place::Server(server) = &place else { unreachable!() };
+    let (collector, phrase) = Machine::first("collector", &place);
+    let writers = number("PITON_REMOTE_WRITERS", 4);
+    let projects = number("PITON_REMOTE_PROJECTS", 2);
+    let machines: Vec<_> = (0..writers)
+        .map(|at| {
+            let machine = Machine::joining(&format!("m{at}"), &place, &phrase);
+            machine.clone_of(&format!("https://example.com/project/{}", at % projects));
+            machine
+        })
+        .collect();
+    let ends = Instant::now() + Duration::from_secs(number("PITON_REMOTE_SECONDS", 15));
+    let counts = Arc::new(Counts::default());
+    server.set(HOSTILITY);
+    std::thread::scope(|scope| {
+        for (at, machine) in machines.into_iter().enumerate() {
+            let counts = Arc::clone(&counts);
+            scope.spawn(move || write_until(&machine, at as u64, ends, server, &counts));
+        }
+        while Instant::now() < ends {
+            let output = collector.output(&["collect", "--grace-secs", "3", "--lease-secs", "8"]);
+            if let Ok(report) = serde_json::from_slice::<serde_json::Value>(&output.stdout) {
+                counts.deleted.fetch_add(report["deleted"].as_u64().unwrap_or(0), Ordering::Relaxed);
+            }
+            counts.collections.fetch_add(1, Ordering::Relaxed);
+            std::thread::sleep(Duration::from_millis(300));
+        }
+    });
+    server.set(Hostility::default());
+    let report = collector.run(&["verify", "--read-data"]);
+    let findings: Vec<_> =
+        report["findings"].as_array().expect("findings").iter().filter(|one| one["key"] != "ref").collect();
+    let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
+    println!(
+        "{} pushes, {} failed, {} killed, {} collections, {} objects deleted, {} checkpoints of {} refs",
+        get(&counts.pushes),
+        get(&counts.failures),
+        get(&counts.kills),
+        get(&counts.collections),
+        get(&counts.deleted),
+        report["checkpoints"],
+        report["refs"]
+    );
+    assert!(findings.is_empty(), "{findings:?}");
+    assert!(get(&counts.pushes) > 0 && get(&counts.kills) > 0 && report["checkpoints"].as_u64() > Some(0), "{report}");
+}
+
+/// Changes files, takes checkpoints and pushes; every third push is killed at a random request.
+fn write_until(machine: &Machine, seed: u64, ends: Instant, server: &testkit::s3::S3Server, counts: &Counts) {
+    let mut dice = Dice::new(100 + seed);
+    while Instant::now() < ends {
+        for _ in 0..dice.between(1, 4) {
+            let name = format!("d{}/f{}", dice.roll(3), dice.roll(6));
+            // Contents that other machines have, too, so that they rely on each other's packs.
+            let shared = Dice::new(dice.roll(40) as u64).noise(4000);
+            machine.write(&name, shared);
+        }
+        machine.take("random");
+        let mut child = machine.spawn(&["push"]);
+        if dice.roll(3) == 0 {
+            let pid = child.id();
+            server.kill_at(&machine.name, dice.between(1, 9) as u64, dice.roll(2) == 0, move || {
+                drop(Command::new("kill").args(["-9", &pid.to_string()]).status());
+            });
+        }
+        let status = child.wait().expect("the program");
+        server.spare(&machine.name);
+        let count = match status.code() {
+            Some(0) => &counts.pushes,
+            Some(_) => &counts.failures,
+            None => &counts.kills,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+}
