@@ -30,6 +30,9 @@ const FEW_OBJECTS: usize = 200;
 /// A pack of which less than this share is in use is replaced when indexes are written anew.
 const USED_PERCENT_MIN: u64 = 50;
 
+/// Why a machine takes a new id.
+const COPIED: &str = "another machine uses the id of this one, as after copying a disk image";
+
 /// Options of a push.
 #[derive(Debug, Clone)]
 pub struct PushRequest {
@@ -170,7 +173,10 @@ impl Pusher<'_> {
                 report.warnings.push(warning);
             }
             let pushing = Pushing { project: project.clone(), key, checkpoints, before, own };
-            report.projects.push(self.push_project(&pushing, &mut state, &mut report.bytes_sent)?);
+            match self.push_project(&pushing, &mut state, &mut report.bytes_sent)? {
+                Attempt::Done(pushed) => report.projects.push(pushed),
+                Attempt::OtherWriter(why) => return Ok(Attempt::OtherWriter(why)),
+            }
         }
         state.sent.clear();
         state.note_success(self.request.now_secs);
@@ -199,7 +205,7 @@ impl Pusher<'_> {
         let found: Option<WriterRecord> = self.remote.get_record(&key, "writer")?;
         let is_ours = |found: &WriterRecord| state.lease.contains(&found.nonce);
         if found.as_ref().is_some_and(|found| !is_ours(found)) {
-            return Ok(Some("another machine uses the id of this one, as after copying a disk image".to_owned()));
+            return Ok(Some(COPIED.to_owned()));
         }
         let seen = match tombs {
             Some(tombs) => tombs.to_vec(),
@@ -217,7 +223,12 @@ impl Pusher<'_> {
     }
 
     /// Sends what is missing, and writes the ref. (B10)
-    fn push_project(&self, pushing: &Pushing, state: &mut RemoteState, bytes: &mut u64) -> Result<PushedProject> {
+    fn push_project(
+        &self,
+        pushing: &Pushing,
+        state: &mut RemoteState,
+        bytes: &mut u64,
+    ) -> Result<Attempt<PushedProject>> {
         let mut avoid = self.request.avoid.clone();
         for _ in 0..ATTEMPTS_MAX {
             let begun = Instant::now();
@@ -231,11 +242,14 @@ impl Pusher<'_> {
                 continue;
             }
             let names: Vec<_> = tombs.iter().map(|(info, _)| info.key.clone()).collect();
-            if !names.is_empty() && self.renew_lease(state, Some(&names))?.is_some() {
-                // The ref is not touched: the next attempt has another id.
-                return Err(RemoteError::new(RemoteErrorKind::Busy, "push: another machine took the id of this one"));
+            if !names.is_empty()
+                && let Some(why) = self.renew_lease(state, Some(&names))?
+            {
+                return Ok(Attempt::OtherWriter(why));
             }
-            self.write_ref(pushing, &sent, state)?;
+            if !self.write_ref(pushing, &sent, state)? {
+                return Ok(Attempt::OtherWriter(COPIED.to_owned()));
+            }
             if begun.elapsed() > Duration::from_secs(LEASE_SECS / 2) {
                 // This machine may have been suspended for longer than its lease.
                 let missing = self.missing_packs(&sent.packs)?;
@@ -246,7 +260,12 @@ impl Pusher<'_> {
             }
             let directory = pushing.project.dir.to_string_lossy().into_owned();
             let checkpoints = pushing.checkpoints.len();
-            return Ok(PushedProject { directory, checkpoints, objects: sent.objects, found: sent.found });
+            return Ok(Attempt::Done(PushedProject {
+                directory,
+                checkpoints,
+                objects: sent.objects,
+                found: sent.found,
+            }));
         }
         Err(RemoteError::new(RemoteErrorKind::Busy, "push: objects that it relies on keep being deleted")
             .hint("a garbage collection of the remote is at work; try again later"))
@@ -403,7 +422,8 @@ impl Pusher<'_> {
         Ok(bytes)
     }
 
-    fn write_ref(&self, pushing: &Pushing, sent: &Sent, state: &mut RemoteState) -> Result<()> {
+    /// Writes the ref. Returns false if another machine wrote it, too.
+    fn write_ref(&self, pushing: &Pushing, sent: &Sent, state: &mut RemoteState) -> Result<bool> {
         let key = pushing.key.key();
         let ids: Vec<_> = pushing.checkpoints.iter().map(|one| one.id).collect();
         let before = pushing.own.clone().unwrap_or_default();
@@ -414,6 +434,10 @@ impl Pusher<'_> {
         state.refs.insert(key.clone(), own);
         self.remote.local.write_state(state)?;
         self.remote.put_record(&key, "ref", &sent.record)?;
+        // A copy of this machine may have written it at the same moment.
+        if self.remote.reference(&pushing.key)?.is_none_or(|found| found.nonce != sent.record.nonce) {
+            return Ok(false);
+        }
         let own = OwnRef {
             sequence: sent.record.sequence,
             nonces: vec![sent.record.nonce.clone()],
@@ -423,7 +447,8 @@ impl Pusher<'_> {
         };
         state.seen.insert(key.clone(), sent.record.sequence);
         state.refs.insert(key, own);
-        self.remote.local.write_state(state)
+        self.remote.local.write_state(state)?;
+        Ok(true)
     }
 }
 
@@ -445,7 +470,7 @@ fn other_writer(own: Option<&OwnRef>, before: Option<&RefRecord>) -> Option<Stri
         Some(own) if before.sequence < own.sequence => {
             Some("the remote was rolled back to an earlier state of what this machine had pushed".to_owned())
         }
-        _ => Some("another machine uses the id of this one, as after copying a disk image".to_owned()),
+        _ => Some(COPIED.to_owned()),
     }
 }
 

@@ -63,12 +63,12 @@ fn any_number_of_objects_is_collected() {
     let place = Place::server();
     let (first, _phrase) = Machine::first("alpha", &place);
     push_and_drop(&first, &mut Dice::new(14), 1);
-    for number in 0..2100 {
+    for number in 0..1100 {
         place.put(&format!("pack/{number:032x}"), Some(vec![0]));
     }
-    assert_eq!(first.run(&NOW)["marked"], 2100);
+    assert_eq!(first.run(&NOW)["marked"], 1100);
     push_and_drop(&first, &mut Dice::new(15), 1);
-    assert_eq!(first.run(&NOW)["deleted"], 2100);
+    assert_eq!(first.run(&NOW)["deleted"], 1100);
     assert_eq!(first.run(&["verify", "--read-data"])["findings"], serde_json::json!([]));
 }
 

@@ -119,6 +119,8 @@ pub(crate) struct Machine {
     pub(crate) sandbox: Sandbox,
     pub(crate) name: String,
     endpoint: Option<String>,
+    /// Directory of the project, if it is not that of the sandbox.
+    pub(crate) directory: Option<PathBuf>,
     time: std::cell::Cell<i64>,
 }
 
@@ -126,7 +128,7 @@ impl Machine {
     /// Returns a machine without a remote.
     pub(crate) fn new(name: &str, place: &Place) -> Self {
         let time = std::cell::Cell::new(1_790_000_000);
-        Self { sandbox: Sandbox::new(), name: name.to_owned(), endpoint: place.endpoint(), time }
+        Self { sandbox: Sandbox::new(), name: name.to_owned(), endpoint: place.endpoint(), directory: None, time }
     }
 
     /// Returns a machine that has made a repository, and the phrase.
@@ -155,7 +157,7 @@ impl Machine {
     }
 
     pub(crate) fn project(&self) -> PathBuf {
-        self.sandbox.project()
+        self.directory.clone().unwrap_or_else(|| self.sandbox.project())
     }
 
     pub(crate) fn command(&self, args: &[&str]) -> Command {
