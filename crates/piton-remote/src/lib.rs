@@ -27,6 +27,7 @@ mod push;
 mod records;
 mod remote;
 mod seal;
+mod slots;
 mod transfer;
 mod verify;
 

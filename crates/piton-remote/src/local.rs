@@ -90,7 +90,7 @@ pub struct OwnRef {
     pub directory: String,
     /// Ids of the checkpoints in it, newest first.
     pub checkpoints: Vec<piton::CheckpointId>,
-    /// Checkpoints that were dropped since the indexes were written anew.
+    /// Checkpoints that were dropped since the last rewrite of the indexes.
     pub dropped: usize,
 }
 

@@ -98,7 +98,7 @@ impl Remote {
             let seen = state.seen.entry(key.key()).or_default();
             if record.sequence < *seen {
                 state.warnings.push(format!(
-                    "the remote shows an older state of {} on {} than before: it was rolled back, or somebody changed it",
+                    "the remote shows an older state of {} on {} than before: it was rolled back",
                     record.directory, record.machine
                 ));
             }

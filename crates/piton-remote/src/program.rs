@@ -15,11 +15,12 @@ use crate::bucket::{CredentialsFrom, Location};
 use crate::collect::{CollectPolicy, collect};
 use crate::error::{RemoteError, RemoteErrorKind, Result};
 use crate::fetch::{FetchCheckpoint, fetch_checkpoint};
-use crate::keys::{Phrase, Slot};
+use crate::keys::Phrase;
 use crate::local::{LocalDir, RemoteConfig};
 use crate::machines::{ProjectChoice, list_checkpoints, machines};
 use crate::push::{PushRequest, push};
 use crate::remote::{AddRequest, Opened, Remote};
+use crate::slots::Slot;
 use crate::transfer::Meter;
 use crate::verify::verify;
 
@@ -197,7 +198,7 @@ pub fn main() -> ExitCode {
             (json!({"error": {"kind": error.kind, "message": error.to_string(), "hint": error.hint}}), code_of(&error))
         }
     };
-    // If nobody reads the answer, nobody needs it.
+    // A caller that has gone needs no answer.
     let _ = writeln!(std::io::stdout(), "{answer}");
     ExitCode::from(code)
 }

@@ -18,7 +18,7 @@ use crate::transfer::{Meter, add_pack, send_pack};
 
 /// Time after which a machine that wrote no lease does not keep garbage from being deleted.
 pub(crate) const LEASE_SECS: u64 = 24 * 60 * 60;
-/// Indexes of a ref before they are written anew as one, and checkpoints that were dropped since.
+/// Indexes of a ref before they are merged into one, and checkpoints that were dropped since.
 const INDEXES_MAX: usize = 8;
 const DROPPED_MAX: usize = 10;
 /// Attempts, if objects that a push relies on are about to be deleted, or its id is used by another machine.
@@ -27,7 +27,7 @@ const ATTEMPTS_MAX: usize = 5;
 const OTHERS_MAX: usize = 1000;
 /// With fewer objects to send, those of other machines are not looked at.
 const FEW_OBJECTS: usize = 200;
-/// A pack of which less than this share is in use is replaced when indexes are written anew.
+/// A pack of which less than this share is in use is replaced when indexes are merged.
 const USED_PERCENT_MIN: u64 = 50;
 
 /// Why a machine takes a new id.

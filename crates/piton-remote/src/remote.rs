@@ -8,10 +8,11 @@ use serde::de::DeserializeOwned;
 use crate::bucket::{self, Bucket, Location, ObjectInfo};
 use crate::error::{RemoteError, RemoteErrorKind, Result};
 use crate::index::{Index, PackInfo};
-use crate::keys::{Keyring, Phrase, Slot, name_with, random_name};
+use crate::keys::{Keyring, Phrase, name_with, random_name};
 use crate::local::{LocalDir, RemoteConfig};
 use crate::records::{self, FORMAT, REPOSITORY, RefKey, RefRecord, Repository, Tomb};
 use crate::seal;
+use crate::slots::Slot;
 
 /// An open remote.
 pub struct Remote {

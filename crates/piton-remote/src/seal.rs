@@ -24,7 +24,7 @@ pub(crate) const FRAME_BYTES: usize = 64 << 10;
 /// Size of the head.
 pub(crate) const HEAD_BYTES: usize = MAGIC.len() + KEY_ID_BYTES + NONCE_BYTES;
 
-/// Head of a sealed object: key and nonce. Whoever knows it can read any part of the object.
+/// Head of a sealed object: key and nonce. With it and the key, any part of the object can be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SealHead([u8; HEAD_BYTES]);
 

@@ -5,9 +5,6 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::Bucket;
-use super::cloud::CloudBucket;
-use super::directory::DirectoryBucket;
 use crate::error::{RemoteError, RemoteErrorKind, Result};
 
 /// Place of a bucket.
@@ -72,14 +69,6 @@ impl Location {
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.url)
-    }
-}
-
-/// Opens the bucket. Fails with `Credentials` if there are none.
-pub(crate) fn open(location: &Location) -> Result<Box<dyn Bucket>> {
-    match location.parse()? {
-        (Scheme::Directory, dir, _) => Ok(Box::new(DirectoryBucket::open(dir.as_ref())?)),
-        (scheme, bucket, prefix) => Ok(Box::new(CloudBucket::open(location, scheme, bucket, prefix)?)),
     }
 }
 

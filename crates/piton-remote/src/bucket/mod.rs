@@ -11,9 +11,10 @@ use crate::error::Result;
 mod cloud;
 mod directory;
 mod location;
+mod open;
 
-pub(crate) use location::open;
 pub use location::{CredentialsFrom, Location};
+pub(crate) use open::open;
 
 /// An object in a bucket.
 #[derive(Debug, Clone, PartialEq, Eq)]

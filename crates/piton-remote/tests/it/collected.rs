@@ -74,7 +74,7 @@ fn any_number_of_objects_is_collected() {
 
 /// B10: a machine that relied on what is about to go sends it again.
 #[test]
-fn a_pack_that_comes_into_use_again_is_kept_or_sent_anew() {
+fn a_pack_that_comes_into_use_again_is_kept_or_sent_again() {
     let place = Place::server();
     let (first, phrase) = Machine::first("alpha", &place);
     let contents = Dice::new(17).noise(300 << 10);

@@ -132,6 +132,25 @@ fn a_ref_that_is_gone_is_pushed_again() {
     assert_eq!(findings(&reader), []);
 }
 
+/// The other way round: a store that lost everything gets it back from the remote.
+#[test]
+fn what_a_damaged_store_has_lost_is_fetched_back() {
+    let (_place, machine, _) = filled();
+    let then = crate::kit::state(&machine.project());
+    let packs = machine.base().join("store/objects/pack");
+    for entry in std::fs::read_dir(&packs).expect("packs").flatten() {
+        std::fs::remove_file(entry.path()).expect("a file");
+    }
+    std::fs::remove_file(machine.project().join("file-0")).expect("a file");
+    let now = piton::Moment { secs: 1_800_000_000, nanos: 0, offset_secs: 0 };
+    let store = piton::Store::open_damaged(&machine.base()).expect("a base").expect("a store");
+    let settings = piton::Settings::default();
+    piton::repair(&store, piton::RepairOptions::new(&settings), now, &piton::Progress::default()).expect("a repair");
+    let id = machine.fetch("alpha", "1", &[]);
+    machine.restore(&id, &[]);
+    assert_eq!(crate::kit::state(&machine.project()), then);
+}
+
 #[test]
 fn another_phrase_another_place_and_a_future_format_are_told_apart() {
     let (place, _machine, _) = filled();

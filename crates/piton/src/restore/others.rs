@@ -62,7 +62,7 @@ impl<'a> Others<'a> {
         activity: &'a Activity,
         now: Moment,
     ) -> Self {
-        // A fetched checkpoint is older than nothing: every checkpoint here may be somebody's later work.
+        // A fetched checkpoint has no place in this history: all of it counts as later work.
         let absent = if target.facts.fetched.is_some() { checkpoints.len().saturating_sub(1) } else { 0 };
         let place = checkpoints.iter().position(|one| one.id == target.id).unwrap_or(absent);
         // The end of one session's turn does not end the work of the others.

@@ -230,7 +230,7 @@ mod tests {
             "model: x\ncheckpoints:\n  enabled: true\n  max_snapshots: 5\n  max_total_size_mb: 0\n  max_file_size_mb: 3\n  \
              auto_prune: false\n  retention_days: 9\n  delete_orphans: off\n  min_interval_hours: 1\n  max_files: 10\n  \
              deadline_ms: 100\n  tell_agent: false\n  steps: all\n  prompt_text: none\n  session_idle_minutes: 5\n  keep_ignored: no_secrets\n  \
-             keep_file_size_mb: 1\n  keep_total_size_mb: 2\n  keep_git_mb: 3\n  keep_days: 4\n  keep_min_free_mb: 6\n  exclude: ['*.bin']\n  include:\n    - dist/keep\n",
+             keep_file_size_mb: 1\n  keep_total_size_mb: 2\n  keep_git_mb: 3\n  keep_days: 4\n  keep_min_free_mb: 6\n  remote: false\n  exclude: ['*.bin']\n  include:\n    - dist/keep\n",
         );
         assert_eq!(problems, [""; 0]);
         let expected = Settings {
@@ -254,6 +254,7 @@ mod tests {
             keep_git_mb: 3,
             keep_days: 4,
             keep_min_free_mb: 6,
+            remote: false,
             exclude: vec!["*.bin".to_owned()],
             include: vec!["dist/keep".to_owned()],
         };

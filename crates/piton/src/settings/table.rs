@@ -348,6 +348,8 @@ settings! {
     keep_git_mb: u64 = 500, "the size limit of copies of git objects, where hard links are not possible; 0 is none";
     keep_days: u64 = 7, "the days for which files and git objects that a command destroyed are kept";
     keep_min_free_mb: u64 = 5_120, "the free disk space below which kept files are released at once";
+    remote: bool = true, "pushing of each new checkpoint to the remote in the background, if there is a remote; what you push \
+        by hand always works";
     exclude: Vec<String> = Vec::new(), "patterns of files to leave out besides the exclude list, in gitignore syntax";
     include: Vec<String> = Vec::new(), "patterns of files that are in scope whatever else is said, in gitignore syntax";
 }

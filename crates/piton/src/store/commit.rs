@@ -163,12 +163,14 @@ pub(super) fn time_of(bytes: &[u8]) -> Option<i64> {
     parse(ObjectId::from_bytes([0; ID_BYTES]), bytes).ok().map(|read| read.time.secs)
 }
 
-/// Returns the project that a commit names. Commits made with stock git name none.
+/// Returns the project that a commit belongs to. Commits made with stock git name none, and fetched checkpoints are part
+/// of no project's history.
 pub(super) fn project_of(bytes: &[u8]) -> Option<ProjectId> {
     let message = bytes.windows(2).position(|two| two == b"\n\n").map(|end| &bytes[end + 2..])?;
-    let facts = message.split(|byte| *byte == b'\n').skip_while(|line| *line != FACTS_HEADER);
-    let named = facts.into_iter().find_map(|line| line.strip_prefix(b"project "))?;
-    std::str::from_utf8(named).ok().and_then(ProjectId::parse)
+    let facts = || message.split(|byte| *byte == b'\n').skip_while(|line| *line != FACTS_HEADER);
+    let named = facts().find_map(|line| line.strip_prefix(b"project "))?;
+    let is_fetched = facts().any(|line| line.starts_with(b"fetched "));
+    std::str::from_utf8(named).ok().and_then(ProjectId::parse).filter(|_| !is_fetched)
 }
 
 /// Returns true if these bytes are a commit with a tree, an author and a committer.

@@ -11,6 +11,7 @@ mod damaged;
 mod diff;
 mod ends;
 mod exact;
+mod exchange;
 mod flips;
 mod hostile;
 mod ignore_oracle;

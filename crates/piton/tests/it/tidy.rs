@@ -30,7 +30,7 @@ fn is_of_tests(path: &Path) -> bool {
 /// Crates that the library consists of besides its own.
 const PARTS: [&str; 2] = ["piton-ignore", "piton-triggers"];
 /// All crates of the product.
-const CRATES: [&str; 4] = ["piton", "piton-ignore", "piton-triggers", "piton-cli"];
+const CRATES: [&str; 5] = ["piton", "piton-ignore", "piton-triggers", "piton-remote", "piton-cli"];
 
 /// Returns the sources of all crates of the library. Those of its parts have the name of their crate in front.
 fn library() -> Vec<Source> {
@@ -126,6 +126,7 @@ fn what_is_below_does_not_see_what_is_above() {
         &[
             "blame",
             "diff",
+            "exchange",
             "export",
             "git_state",
             "history",
@@ -165,7 +166,7 @@ fn what_is_below_does_not_see_what_is_above() {
     }
 }
 
-const PACKAGES: [&str; 4] = ["piton", "piton-ignore", "piton-triggers", "piton-cli"];
+const PACKAGES: [&str; 5] = ["piton", "piton-ignore", "piton-triggers", "piton-remote", "piton-cli"];
 
 fn parsed_crates() -> Vec<testkit::source::Source> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
