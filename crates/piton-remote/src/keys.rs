@@ -35,7 +35,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 /// Reverses [`hex`].
 pub(crate) fn unhex(text: &str) -> Option<Vec<u8>> {
     let pair = |at: usize| u8::from_str_radix(text.get(at..at + 2)?, 16).ok();
-    (text.len() % 2 == 0).then(|| (0..text.len()).step_by(2).map(pair).collect()).flatten()
+    text.len().is_multiple_of(2).then(|| (0..text.len()).step_by(2).map(pair).collect()).flatten()
 }
 
 /// Key with which objects are sealed.

@@ -167,15 +167,13 @@ pub(crate) fn unseal_frames(
     let sealed_frame = FRAME_BYTES + TAG_BYTES;
     let count = (size - HEAD_BYTES as u64).div_ceil(sealed_frame as u64);
     let mut plain = Vec::with_capacity(frames.len());
-    let mut number = u64::from(first);
-    for frame in frames.chunks(sealed_frame) {
+    for (number, frame) in (u64::from(first)..).zip(frames.chunks(sealed_frame)) {
         let index = u32::try_from(number).map_err(|_| RemoteError::damaged(key, "it is too large"))?;
         let nonce = head.nonce(index, number + 1 == count);
         let opened = cipher.decrypt(&nonce, Payload { msg: frame, aad: kind.as_bytes() });
         plain.extend(opened.map_err(|_| {
             RemoteError::damaged(key, &format!("frame {number} was changed, moved or cut off, or the key is another"))
         })?);
-        number += 1;
     }
     if frames.is_empty() {
         return Err(RemoteError::damaged(key, "it is cut off"));
@@ -187,6 +185,10 @@ pub(crate) fn unseal_frames(
 mod tests {
     use super::*;
 
+    fn size(bytes: u64) -> usize {
+        usize::try_from(bytes).expect("it is in memory")
+    }
+
     fn keys() -> Keyring {
         Keyring::generate().expect("random bytes")
     }
@@ -195,7 +197,7 @@ mod tests {
     fn what_is_sealed_opens_whole_and_in_parts() {
         let keys = keys();
         for length in [0, 1, FRAME_BYTES - 1, FRAME_BYTES, FRAME_BYTES + 1, 3 * FRAME_BYTES, 3 * FRAME_BYTES + 77] {
-            let plain: Vec<u8> = (0..length).map(|at| (at % 251) as u8).collect();
+            let plain: Vec<u8> = (0..=250).cycle().take(length).collect();
             let sealed = seal(Some(&keys), "pack", &plain).expect("sealed");
             assert_eq!(sealed.len() as u64, sealed_bytes(length as u64), "{length}");
             assert_eq!(unseal(Some(&keys), "pack", "x", &sealed).expect("opened"), plain, "{length}");
@@ -203,9 +205,9 @@ mod tests {
             for (start, end) in [(0, length), (length / 3, length / 2), (length.saturating_sub(1), length)] {
                 let range = start as u64..end as u64;
                 let span = span_of(&range, sealed.len() as u64).expect("frames");
-                let frames = &sealed[span.sealed.start as usize..span.sealed.end as usize];
+                let frames = &sealed[size(span.sealed.start)..size(span.sealed.end)];
                 let opened = unseal_frames(&keys, "pack", "x", &head, sealed.len() as u64, span.first, frames);
-                let from = (range.start - span.plain_start) as usize;
+                let from = size(range.start - span.plain_start);
                 assert_eq!(
                     &opened.expect("opened")[from..from + (end - start)],
                     &plain[start..end],

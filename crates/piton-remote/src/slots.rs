@@ -90,10 +90,9 @@ mod tests {
         assert_eq!(again.open(&phrase).expect("the keyring").len(), 2);
         assert_eq!(keys.name("project", b"x"), rotated.name("project", b"x"));
         let text = serde_json::to_string(&slot).expect("text");
-        assert!(
-            !text.contains("laptop")
-                && !text.contains(&keys.encode().trim_matches(|byte: char| !byte.is_ascii_hexdigit()))
-        );
+        let keyring = keys.encode();
+        let key = keyring.split('"').nth(3).filter(|key| key.len() == 64).expect("a key");
+        assert!(!text.contains("laptop") && !text.contains(key));
     }
 
     #[test]

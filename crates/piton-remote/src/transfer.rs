@@ -79,16 +79,19 @@ pub(crate) fn add_pack(index: &mut Index, info: &PackInfo, pack: &BuiltPack) {
     }
 }
 
+/// An object and its place.
+type PlacedObject = (ObjectId, ObjectPlace);
+
 /// A part of a pack, and the objects in it.
 struct PackPart<'a> {
     pack: &'a PackInfo,
     range: std::ops::Range<u64>,
-    objects: Vec<(ObjectId, ObjectPlace)>,
+    objects: Vec<PlacedObject>,
 }
 
 /// Returns the parts of packs that hold these objects, near ones together. Fails with `Damaged` if an object is in no pack.
 fn parts<'a>(index: &'a Index, ids: &[ObjectId]) -> Result<Vec<PackPart<'a>>> {
-    let mut by_pack: BTreeMap<&str, (&PackInfo, Vec<(ObjectId, ObjectPlace)>)> = BTreeMap::new();
+    let mut by_pack: BTreeMap<&str, (&PackInfo, Vec<PlacedObject>)> = BTreeMap::new();
     for id in ids {
         let (pack, place) = index.get(id).ok_or_else(|| RemoteError::damaged(&id.to_string(), "no index names it"))?;
         by_pack.entry(&pack.name).or_insert_with(|| (pack, Vec::new())).1.push((*id, place));

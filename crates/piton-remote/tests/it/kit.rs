@@ -85,7 +85,7 @@ impl Place {
     pub(crate) fn put(&self, key: &str, bytes: Option<Vec<u8>>) {
         match (self, bytes) {
             (Self::Directory(dir), Some(bytes)) => {
-                fs::write(dir.path().join("bucket").join(key), bytes).expect("an object")
+                fs::write(dir.path().join("bucket").join(key), bytes).expect("an object");
             }
             (Self::Directory(dir), None) => fs::remove_file(dir.path().join("bucket").join(key)).expect("an object"),
             (Self::Server(server), bytes) => server.put(BUCKET, &format!("a/prefix/{key}"), bytes),

@@ -266,7 +266,7 @@ impl Readable {
 
 #[cfg(test)]
 mod tests {
-    use super::super::facts::{CheckpointKind, Origin, RestoreVerb, Restoring, UsualModes};
+    use super::super::facts::{CheckpointKind, FetchedFrom, Origin, RestoreVerb, Restoring, UsualModes};
     use super::*;
     use crate::skipped::{Extent, SkipReason, Skipped};
 
@@ -292,6 +292,7 @@ mod tests {
                 Skipped { path: b"three".to_vec(), why: SkipReason::Excluded, extent: Extent::Dir(Some(9)) },
                 Skipped { path: Vec::new(), why: SkipReason::Secret, extent: Extent::Some(12) },
             ],
+            fetched: Some(FetchedFrom { machine: "lap top".into(), id: ObjectId::from_bytes([5; 20]) }),
             is_incomplete: true,
             record: Some("task: caf\u{e9} %20\n\nstatus: \"x\"\n".as_bytes().to_vec()),
         }

@@ -37,7 +37,8 @@ fn sent(sandbox: &Sandbox, ids: &[CheckpointId]) -> Vec<SentObject> {
     let bytes = std::fs::read(pack.path()).expect("a pack");
     assert_eq!(bytes.len() as u64, pack.bytes);
     let entry = |object: &piton::PackedObject| {
-        let (from, length) = (object.offset as usize, object.bytes as usize);
+        let size = |bytes: u64| usize::try_from(bytes).expect("it is in memory");
+        let (from, length) = (size(object.offset), size(object.bytes));
         let (kind, contents) = decode_entry(object.id, &bytes[from..from + length]).expect("an object");
         assert_eq!(kind, object.kind);
         (object.id, kind, contents)
@@ -189,7 +190,7 @@ fn old_fetched_checkpoints_make_room_for_new_ones() {
     let (one, other) = (Sandbox::new(), Sandbox::new());
     let mut all = Vec::new();
     for number in 0..23 {
-        one.write("a", &format!("{number}"));
+        one.write("a", format!("{number}"));
         let id = taken(&one);
         all.push(fetch(&other, id, &sent(&one, &[id])));
     }
