@@ -48,6 +48,10 @@ pub(crate) enum Command {
     Mark(cmd::mark::Mark),
     Unmark(cmd::mark::Unmark),
     Session(cmd::session::Session),
+    Remote(cmd::remote::RemoteArgs),
+    Push(cmd::push::Push),
+    Fetch(cmd::push::Fetch),
+    Machines(cmd::machines::Machines),
     #[command(visible_alias = "list")]
     Status(cmd::status::StatusArgs),
     Prune(cmd::prune::Prune),

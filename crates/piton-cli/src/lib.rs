@@ -25,6 +25,7 @@ mod output;
 mod picker;
 mod platform;
 mod progress;
+mod remote;
 mod request;
 mod rpc;
 mod self_test;
@@ -85,6 +86,7 @@ fn carry_out(command: &Command, global: &Global, output: &Output) -> anyhow::Res
         Command::Config(args) => cmd::config::run(args, global, output),
         Command::Maintain(_) => cmd::prune::run_maintain(global, output),
         Command::Finish(_) => cmd::finish::run(global, output),
+        Command::Push(args) if args.background => cmd::push::run_background(global),
         Command::Rollback(args) => rescue(&|context| cmd::rollback::run(args, context, output)),
         Command::Diff(args) => rescue(&|context| cmd::diff::run(args, context, output)),
         Command::Restore(args) if args.keep_edits => {
@@ -103,7 +105,11 @@ fn carry_out(command: &Command, global: &Global, output: &Output) -> anyhow::Res
         Command::Git(args) => rescue(&|context| cmd::git::run(args, context, output)),
         Command::Cat(args) => rescue(&|context| cmd::cat::run(args, context, output)),
         Command::Export(args) => rescue(&|context| cmd::export::run(args, context, output)),
+        Command::Machines(args) => rescue(&|context| cmd::machines::run(args, context, output)),
+        Command::Fetch(args) => rescue(&|context| cmd::push::run_fetch(args, context, output)),
         Command::Turns(args) => rescue(&|context| cmd::turns::run(args, context, output)),
+        Command::Remote(args) => strict(&|context| cmd::remote::run(args, context, output)),
+        Command::Push(args) => strict(&|context| cmd::push::run(args, context, output)),
         Command::Take(args) => strict(&|context| cmd::take::run(args, context, output)),
         Command::Prune(args) => strict(&|context| cmd::prune::run(args, context, output)),
         Command::Clear(args) => strict(&|context| cmd::clear::run(args, context, output)),

@@ -8,6 +8,7 @@ use std::thread;
 use piton::{Settings, Store, is_due};
 
 use crate::context::Context;
+use crate::remote::local::is_configured;
 
 /// Starts maintenance in the background if it is due. Its standard streams are `/dev/null`: an agent waits
 /// until every process has closed its pipes.
@@ -15,6 +16,15 @@ pub(crate) fn start_if_due(store: &Store, settings: &Settings, config: Option<&P
     if is_due(store, settings, Context::now()) {
         // If it cannot be started, it is still due the next time.
         start(store.base(), config, &["maintain".as_ref()]);
+    }
+}
+
+/// Starts a push in the background if the store has a remote. A take costs one stat more then, and the start of the
+/// process; the network is used by that process only.
+pub(crate) fn start_push(store: &Store, settings: &Settings, config: Option<&Path>) {
+    if settings.remote && is_configured(store) {
+        // If it cannot be started, the next take starts it again.
+        start(store.base(), config, &["push".as_ref(), "--background".as_ref()]);
     }
 }
 

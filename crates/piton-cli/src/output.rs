@@ -292,6 +292,15 @@ impl Failure {
         if let Some(Said(code)) = error.downcast_ref() {
             return (None, *code);
         }
+        if let Some(Relayed(failure)) = error.downcast_ref() {
+            let code = match failure.kind.as_str() {
+                "not_found" => 4,
+                "busy" => 5,
+                "invalid" => 2,
+                _ => 1,
+            };
+            return (Some(Self { message: plain(&failure.message), ..failure.clone() }), code);
+        }
         let could_not = error.downcast_ref::<CouldNot>();
         let ours = error.downcast_ref::<Error>().or(could_not.map(|CouldNot(error)| error));
         let (message, hint) = match ours {
@@ -342,6 +351,18 @@ impl std::fmt::Display for CouldNot {
 
 impl std::error::Error for CouldNot {}
 
+/// Error that the program for the remote reported.
+#[derive(Debug)]
+pub(crate) struct Relayed(pub(crate) Failure);
+
+impl std::fmt::Display for Relayed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0.message)
+    }
+}
+
+impl std::error::Error for Relayed {}
+
 /// Error for a problem that the report has described. Only the exit code is left.
 #[derive(Debug)]
 pub(crate) struct Said(pub(crate) u8);
@@ -386,7 +407,8 @@ pub(crate) struct ErrorJson<'a> {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct ErrorKeys<'a> {
     /// kind of failure: `usage`, `invalid`, `not_found`, `ambiguous`, `busy`, `damaged`, `not_ours`, `full`, `io`,
-    /// `stopped`, `needs_consent`, `declined` or `other`
+    /// `stopped`, `needs_consent`, `declined` or `other`; about the remote also `credentials`, `denied`, `clock`,
+    /// `unavailable`, `wrong_key` or `rolled_back`
     kind: &'a str,
     /// what could not be done, and why
     message: String,

@@ -31,6 +31,11 @@ pub(crate) fn open_lock(path: &Path) -> io::Result<File> {
     File::options().create(true).truncate(false).write(true).mode(0o600).open(path)
 }
 
+/// Creates a file that does not exist, for the owner alone.
+pub(crate) fn create_private(path: &Path) -> io::Result<File> {
+    File::options().create_new(true).write(true).mode(0o600).open(path)
+}
+
 /// Creates a directory with this mode.
 pub(crate) fn create_dir(dir: &Path, mode: u32) -> io::Result<()> {
     DirBuilder::new().mode(mode).create(dir)
@@ -78,6 +83,13 @@ pub(crate) fn kill_group(leader: u32) {
     let group = i32::try_from(leader).ok().and_then(rustix::process::Pid::from_raw);
     if let Some(group) = group {
         let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+    }
+}
+
+/// Asks a process to end.
+pub(crate) fn terminate(pid: u32) {
+    if let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) {
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
     }
 }
 

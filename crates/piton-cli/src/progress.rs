@@ -1,4 +1,4 @@
-//! Shows the progress of a take, a restore or work on the store on a terminal, after the first half second. Ctrl-C
+//! Shows the progress of a take, a restore or work on the store or the remote on a terminal, after the first half second. Ctrl-C
 //! cancels the work.
 
 use std::fmt;
@@ -24,6 +24,7 @@ const SETTLED: Duration = Duration::from_secs(2);
 enum Subject {
     Files,
     Store,
+    Remote,
 }
 
 /// Runs a take, a diff or a restore, and shows its progress. The first signal cancels it.
@@ -36,9 +37,14 @@ pub(crate) fn watch_store<T>(output: &Output, work: impl FnOnce(&Progress) -> T)
     watched(output, Subject::Store, work)
 }
 
+/// Runs work on the remote, and shows its progress. The first signal cancels it.
+pub(crate) fn watch_remote<T>(output: &Output, work: impl FnOnce(&Progress) -> T) -> T {
+    watched(output, Subject::Remote, work)
+}
+
 fn watched<T>(output: &Output, subject: Subject, work: impl FnOnce(&Progress) -> T) -> T {
     if let Some(request) = output.request() {
-        return request.watch(true, matches!(subject, Subject::Store), work);
+        return request.watch(true, !matches!(subject, Subject::Files), work);
     }
     let progress = Progress::default();
     show_meanwhile(output, subject, &progress, || cancelled_by_signal(&progress, || work(&progress)))
@@ -139,7 +145,7 @@ fn line(subject: Subject, progress: &Progress, pace: &mut Pace, elapsed: Duratio
     }
     let (store_bytes, store_bytes_done) = (load(&progress.store_bytes), load(&progress.store_bytes_done));
     // A take counts files again once it has made room in the store.
-    if store_bytes > 0 && (matches!(subject, Subject::Store) || store_bytes_done < store_bytes) {
+    if store_bytes > 0 && (!matches!(subject, Subject::Files) || store_bytes_done < store_bytes) {
         return pace.share(store_bytes_done, store_bytes, "done", elapsed);
     }
     let found = load(&progress.files_found);
@@ -151,6 +157,7 @@ fn line(subject: Subject, progress: &Progress, pace: &mut Pace, elapsed: Duratio
         (_, 0) if found == 0 => match subject {
             Subject::Files => "looking at the files".to_owned(),
             Subject::Store => "looking at the store".to_owned(),
+            Subject::Remote => "asking the remote".to_owned(),
         },
         (_, 0) => format!("{} found", files(found)),
         (_, all) => format!("{}, {}", files(found), pace.share(load(&progress.bytes_read), all, "read", elapsed)),

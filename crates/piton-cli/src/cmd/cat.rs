@@ -12,6 +12,7 @@ use super::paths::{check_from_here, parse_paths};
 use crate::context::Context;
 use crate::options::EXIT_CODES;
 use crate::output::Output;
+use crate::remote::named::{FromProject, local_name};
 
 /// Print one file of a checkpoint
 #[derive(Debug, Args)]
@@ -19,18 +20,21 @@ use crate::output::Output;
 Examples:
   piton cat 1 src/main.rs
   piton cat 4f2a logo.png > logo.png
+  piton cat laptop/1 src/main.rs   of another machine
 
 The target of a link is printed, as git does it. On a terminal, control
 characters are replaced; anything else gets every byte.
 
 {EXIT_CODES}"))]
 pub(crate) struct Cat {
-    /// Its number in `piton rollback`, the beginning of its id, or its mark
+    /// Its number in `piton rollback`, the beginning of its id, or its mark; NAME/N is one of another machine
     #[arg(value_name = "N|ID")]
     checkpoint: String,
     /// The file, relative to the project
     #[arg(value_name = "PATH")]
     path: OsString,
+    #[command(flatten)]
+    from: FromProject,
 }
 
 piton::path_keys! {
@@ -57,10 +61,11 @@ pub(crate) struct CatJson<'a> {
 
 pub(crate) fn run(args: &Cat, context: &Context, output: &Output) -> anyhow::Result<()> {
     let paths = parse_paths(std::slice::from_ref(&args.path))?;
+    let name = local_name(&args.checkpoint, &args.from, &paths, context, output)?;
     let store = context.store_with_checkpoints()?;
     let project = context.project(Some(&store))?;
     check_from_here(&paths, &store, &project, context, output)?;
-    let file = CheckpointFile::open(&store, &project, &args.checkpoint, &paths[0])?;
+    let file = CheckpointFile::open(&store, &project, &name, &paths[0])?;
     if !output.is_json && !std::io::stdout().is_terminal() {
         output.stream(|out| file.write_to(out))?;
         return Ok(());

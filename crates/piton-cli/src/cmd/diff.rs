@@ -16,6 +16,7 @@ use crate::options::EXIT_CODES;
 use crate::output::{MINUS, Output, PLUS, misleads, painted, plain};
 use crate::platform;
 use crate::progress::watch;
+use crate::remote::named::{FromProject, local_name};
 
 /// Show what changed since a checkpoint, or between two
 #[derive(Debug, Args)]
@@ -25,10 +26,11 @@ Examples:
   piton diff 3               since checkpoint 3
   piton diff 3 1             from checkpoint 3 to checkpoint 1
   piton diff 3 -- src/       only in src/
+  piton diff laptop/1        since a checkpoint of another machine
 
 {EXIT_CODES}"))]
 pub(crate) struct DiffArgs {
-    /// From this checkpoint: number, id or mark
+    /// From this checkpoint: number, id or mark, or NAME/N of another machine
     #[arg(value_name = "N|ID", default_value = "1")]
     from: String,
     /// To this one; to the files as they are, if there is none
@@ -37,10 +39,19 @@ pub(crate) struct DiffArgs {
     /// Only these files and directories, relative to the project
     #[arg(value_name = "PATH", last = true)]
     paths: Vec<OsString>,
+    #[command(flatten)]
+    from_project: FromProject,
 }
 
 pub(crate) fn run(args: &DiffArgs, context: &Context, output: &Output) -> anyhow::Result<()> {
-    show(&args.from, args.to.as_deref(), &args.paths, context, output)
+    let is_to_remote = args.to.as_deref().is_some_and(|to| to.contains('/'));
+    let none = FromProject::default();
+    // If neither is of another machine, the option is refused.
+    let of_from = if args.from.contains('/') || !is_to_remote { &args.from_project } else { &none };
+    let of_to = if is_to_remote { &args.from_project } else { &none };
+    let from = local_name(&args.from, of_from, &[], context, output)?;
+    let to = args.to.as_deref().map(|to| local_name(to, of_to, &[], context, output));
+    show(&from, to.transpose()?.as_deref(), &args.paths, context, output)
 }
 
 pub(crate) fn show(

@@ -24,6 +24,7 @@ use crate::install::pieces::Pieces;
 use crate::options::{EXIT_CODES, Global};
 use crate::output::{Output, Said, local, plain};
 use crate::platform;
+use crate::remote::health::known_remote;
 use crate::self_test;
 use crate::shell;
 
@@ -165,6 +166,7 @@ pub(crate) fn run(args: &Doctor, global: &Global, output: &Output) -> anyhow::Re
         let hint = "`piton install AGENT` hooks one up; `piton install --help` names them";
         problems.push(Problem::new("no agent is hooked up", hint));
     }
+    known_remote(context.existing_store().ok().flatten().as_ref(), &mut problems);
     let unsaved = context.unsaved();
     if let Some(last) = unsaved.first() {
         let what = format!("{} could not be saved before a command ran", counted(unsaved.len(), "thing"));

@@ -12,6 +12,7 @@ use crate::context::Context;
 use crate::options::EXIT_CODES;
 use crate::output::{Output, bytes, plain};
 use crate::progress::watch;
+use crate::remote::named::{FromProject, local_name};
 
 /// Write the files of a checkpoint to a new directory, or a turn as a patch
 #[derive(Debug, Args)]
@@ -26,7 +27,8 @@ DIR.piton-incomplete-..., which can be deleted if the export was killed.
 
 {EXIT_CODES}"))]
 pub(crate) struct ExportArgs {
-    /// Its number in `piton rollback`, the beginning of its id, or its mark; with --patch also a turn
+    /// Its number in `piton rollback`, the beginning of its id, or its mark; NAME/N is one of another machine;
+    /// with --patch also a turn
     #[arg(value_name = "N|ID")]
     checkpoint: String,
     /// The directory, which must not exist
@@ -41,13 +43,16 @@ pub(crate) struct ExportArgs {
     /// Print a tar archive
     #[arg(long, conflicts_with = "json")]
     tar: bool,
+    #[command(flatten)]
+    from: FromProject,
 }
 
 pub(crate) fn run(args: &ExportArgs, context: &Context, output: &Output) -> anyhow::Result<()> {
+    let name = local_name(&args.checkpoint, &args.from, &[], context, output)?;
     let store = context.store_with_checkpoints()?;
     let project = context.project(Some(&store))?;
     context.warn_of_interrupted_restore(&store, &project, output);
-    let name = args.checkpoint.as_str();
+    let name = &*name;
     if args.patch {
         let (agent, settings) = (args.agent.as_deref(), &context.settings);
         let diff = watch(output, |progress| turn_patch(&store, &project, name, agent, settings, progress))?;

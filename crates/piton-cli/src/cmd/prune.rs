@@ -15,6 +15,7 @@ use crate::interrupt;
 use crate::options::{EXIT_CODES, Global};
 use crate::output::{Declined, Output, PartlyDone, Said, bytes, plain};
 use crate::progress::watch_store;
+use crate::remote::program::{RemoteCall, RemoteProgram};
 
 /// Drop projects that are gone or not used any more, keep the store within its limit, give back the space
 #[derive(Debug, Args)]
@@ -24,6 +25,7 @@ Examples:
   piton prune --retention-days 3   projects not used for three days go, too
   piton prune --forget ~/code      forget one project, with its checkpoints
   piton prune --kept               release all kept files
+  piton prune --remote             give back space in the remote
 
 {EXIT_CODES}"))]
 pub(crate) struct Prune {
@@ -42,6 +44,9 @@ pub(crate) struct Prune {
     /// Release only the files that were kept before commands destroyed them
     #[arg(long, conflicts_with_all = ["retention_days", "max_size_mb", "keep_orphans", "forget"])]
     kept: bool,
+    /// Delete from the remote what no machine refers to any more: listed by one run, deleted by one a day later
+    #[arg(long, conflicts_with_all = ["retention_days", "max_size_mb", "keep_orphans", "forget", "kept", "dry_run"])]
+    remote: bool,
     /// Say what would go, and drop nothing
     #[arg(long)]
     dry_run: bool,
@@ -55,6 +60,9 @@ pub(crate) struct Prune {
 pub(crate) struct Maintain {}
 
 pub(crate) fn run(args: &Prune, context: &Context, output: &Output) -> anyhow::Result<()> {
+    if args.remote {
+        return run_remote(context, output);
+    }
     let settings = context
         .settings
         .clone()
@@ -133,6 +141,36 @@ fn ask_for_marks<'a>(projects: impl Iterator<Item = &'a KnownProject>, output: &
         return Ok(());
     }
     Err(Declined("nothing was dropped", Some("`--yes` does not ask; `piton unmark NAME` removes a mark")).into())
+}
+
+/// JSON of `--remote`.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct CollectJson {
+    /// number of objects that a later run deletes
+    marked: u64,
+    /// number of objects that were deleted
+    deleted: u64,
+    /// number of bytes given back
+    bytes_freed: u64,
+    /// number of refs that were dropped, of machines that have not pushed for a long time
+    refs_expired: u64,
+    /// why something that was marked is not deleted yet
+    waiting: Vec<String>,
+}
+
+/// Collects garbage in the remote.
+fn run_remote(context: &Context, output: &Output) -> anyhow::Result<()> {
+    let report: CollectJson = RemoteProgram::of(context)?.ask(&RemoteCall::new("collect"), output)?;
+    output.json(&report);
+    let (marked, deleted) = (counted(report.marked, "object"), counted(report.deleted, "object"));
+    let mut lines = vec![format!("Deleted {deleted}, {} came free; marked {marked}", bytes(report.bytes_freed))];
+    if report.refs_expired > 0 {
+        lines.push(format!("Dropped {} of machines that push no more", counted(report.refs_expired, "ref")));
+    }
+    lines.extend(report.waiting.iter().map(|why| format!("Waiting: {}", plain(why))));
+    output.text(&lines.join("\n"));
+    Ok(())
 }
 
 /// Releases all kept files.

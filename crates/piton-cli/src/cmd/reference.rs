@@ -12,11 +12,13 @@ use crate::options::EXIT_CODES;
 const KEYS: &str = include_str!("json_keys.md");
 
 /// Commands that print what another command prints, or something else than a report.
-const AS_ANOTHER: [(&str, &str); 10] = [
+const AS_ANOTHER: [(&str, &str); 12] = [
     ("rollback", "JSON with a checkpoint: as `restore`; with `diff`: as `diff`."),
     ("undo", "JSON: as `restore`."),
     ("redo", "JSON: as `restore`."),
     ("git undo", "JSON: as `git restore`."),
+    ("remote key list", "JSON: as `remote key`."),
+    ("remote key remove", "JSON: as `remote key rotate`."),
     ("unmark", "JSON: as `mark`."),
     ("clear-legacy", "JSON: as `clear`."),
     ("hook", "JSON: what the agent expects, with and without `--json`."),

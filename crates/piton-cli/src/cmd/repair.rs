@@ -2,19 +2,23 @@
 
 use clap::Args;
 use piton::{Loss, RepairOptions, RepairReport, RepairStep, repair};
+use serde::{Deserialize, Serialize};
 
-use super::verify::line;
+use super::push::{self, PushJson};
+use super::verify::{RemoteFindingJson, line, remote_lines};
 use crate::columns::counted;
 use crate::context::Context;
 use crate::hints;
 use crate::options::EXIT_CODES;
 use crate::output::{Output, PartlyDone, Said, plain};
 use crate::progress::watch_store;
+use crate::remote::program::{RemoteCall, RemoteProgram};
 
 /// Repair the store: keep what is whole, recover what can be found, and say what is lost
 #[derive(Debug, Args)]
 #[command(after_help = format!(
-    "Examples:\n  piton repair --dry-run\n  piton repair\n\n\
+    "Examples:\n  piton repair --dry-run\n  piton repair\n  \
+     piton repair --remote   send again what is damaged in the remote\n\n\
      Nothing is destroyed: what is taken out goes to <base>/store/repairs/<time>/.\n\
      Exits with 0 if the store is whole and nothing is lost, with 3 if it is whole\n\
      and something is lost, with 1 if it could not be made whole.\n\n{EXIT_CODES}"
@@ -23,12 +27,21 @@ pub(crate) struct Repair {
     /// Only say what would be done
     #[arg(long)]
     dry_run: bool,
+    /// Repair the remote instead: send again what is missing or corrupt there and whole here
+    #[arg(long, conflicts_with = "dry_run")]
+    remote: bool,
+    /// With --remote: read every byte there first
+    #[arg(long, requires = "remote")]
+    read_data: bool,
 }
 
 /// Maximum number of losses printed without `--verbose`.
 const LINES_MAX: usize = 30;
 
 pub(crate) fn run(args: &Repair, context: &Context, output: &Output) -> anyhow::Result<()> {
+    if args.remote {
+        return run_remote(args, context, output);
+    }
     let store = context.store_as_it_is()?;
     let options = RepairOptions::new(&context.settings).home(context.home.as_deref()).is_dry(args.dry_run);
     let mut report = watch_store(output, |progress| repair(&store, options, Context::now(), progress))?;
@@ -40,6 +53,42 @@ pub(crate) fn run(args: &Repair, context: &Context, output: &Output) -> anyhow::
         (true, false) => Err(PartlyDone.into()),
         (true, true) => Ok(()),
     }
+}
+
+/// JSON of `--remote`.
+#[derive(Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct RemoteRepairJson {
+    /// what was wrong
+    found: Vec<RemoteFindingJson>,
+    /// what was sent again
+    sent: PushJson,
+    /// what is still wrong: no machine but the one that pushed it can have it
+    left: Vec<RemoteFindingJson>,
+}
+
+fn run_remote(args: &Repair, context: &Context, output: &Output) -> anyhow::Result<()> {
+    let call = RemoteCall::new("repair").flag("--read-data", args.read_data);
+    let report: RemoteRepairJson = RemoteProgram::of(context)?.ask(&call, output)?;
+    output.json(&report);
+    if report.found.is_empty() {
+        output.text("The remote is whole: there is nothing to do");
+        return Ok(());
+    }
+    let mut lines = remote_lines(&report.found, output.is_verbose);
+    lines.push(push::text(&report.sent));
+    if report.left.is_empty() {
+        lines.push("Whole again".to_owned());
+    } else {
+        lines.push("Left:".to_owned());
+        lines.extend(remote_lines(&report.left, output.is_verbose));
+    }
+    output.text(&lines.join("\n"));
+    if report.left.is_empty() {
+        return Ok(());
+    }
+    output.hint("`piton repair --remote` on the machine that pushed it sends it again");
+    Err(PartlyDone.into())
 }
 
 fn as_text(report: &RepairReport, is_dry: bool, is_verbose: bool) -> String {

@@ -20,6 +20,7 @@ use crate::maintenance;
 use crate::options::EXIT_CODES;
 use crate::output::{Declined, Output, PartlyDone, plain};
 use crate::progress::watch;
+use crate::remote::named::{FromProject, local_name};
 use crate::surface::Surface;
 
 /// Make files equal to a checkpoint again
@@ -31,12 +32,13 @@ Examples:
   piton restore 2 --dry-run        only say what would be done
   piton restore 2 --keep-edits     take back turns since, keep your edits
   piton restore --continue         finish what was cut short
+  piton restore laptop/1           as it was on another machine
 
 The files as they are now are saved first: `piton undo` brings them back.
 
 {EXIT_CODES}"))]
 pub(crate) struct RestoreArgs {
-    /// Its number in `piton rollback`, the beginning of its id, or its mark
+    /// Its number in `piton rollback`, the beginning of its id, or its mark; NAME/N is one of another machine
     #[arg(value_name = "N|ID", required_unless_present_any = ["continue", "abort"])]
     pub(super) checkpoint: Option<String>,
     /// Only these files and directories, relative to the project
@@ -44,6 +46,8 @@ pub(crate) struct RestoreArgs {
     pub(super) paths: Vec<OsString>,
     #[command(flatten)]
     pub(super) how: How,
+    #[command(flatten)]
+    from: FromProject,
     /// Take back what the turns since then did, and keep your own edits
     #[arg(long, conflicts_with_all = ["continue", "abort", "force_uncovered"])]
     pub(crate) keep_edits: bool,
@@ -113,7 +117,11 @@ impl How {
 }
 
 pub(crate) fn run(args: &RestoreArgs, context: &Context, output: &Output) -> anyhow::Result<()> {
-    let to = match (&args.checkpoint, args.r#continue) {
+    let name = match &args.checkpoint {
+        Some(name) => Some(local_name(name, &args.from, &parse_paths(&args.paths)?, context, output)?),
+        None => None,
+    };
+    let to = match (&name, args.r#continue) {
         (Some(name), _) => RestoreTo::Named(name),
         (None, true) => RestoreTo::Continue,
         (None, false) => RestoreTo::Abort,

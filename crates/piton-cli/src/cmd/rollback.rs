@@ -6,15 +6,17 @@ use std::ffi::OsString;
 use clap::Args;
 use piton::{Change, Checkpoint, Error, ErrorKind, Event, History, Listed, Project, ProjectId, RestoreTo, Store};
 
+use super::paths::parse_paths;
 use super::restore::How;
 use super::revert::RevertArgs;
-use super::{diff, restore, revert, rewind};
+use super::{diff, machines, restore, revert, rewind};
 use crate::columns::{self, wrapped};
 use crate::context::Context;
 use crate::hints;
 use crate::options::EXIT_CODES;
 use crate::output::{ID, MINUS, Output, PLUS, WHO, local, painted, plain};
 use crate::picker;
+use crate::remote::named::{FromProject, local_name};
 use crate::shell::quote;
 use crate::surface::Surface;
 
@@ -27,10 +29,11 @@ Examples:
   piton rollback 2 src/main.rs   restore one file from it
   piton rollback diff 2          what changed since
   piton rollback revert 2        take back only what the prompt at 2 did
+  piton rollback --machine box   the checkpoints of another machine
 
 {EXIT_CODES}"))]
 pub(crate) struct Rollback {
-    /// `N|ID` or the name of a mark, or `diff` or `revert` and then one of these
+    /// `N|ID`, the name of a mark or `NAME/N` of another machine, or `diff` or `revert` and then one of these
     #[arg(value_name = "N|ID")]
     what: Option<String>,
     /// Only these files and directories, relative to the project; after `diff` and `revert`, the checkpoint first
@@ -45,23 +48,35 @@ pub(crate) struct Rollback {
     /// List the ends and steps of turns, too, below the checkpoint from which the turn began
     #[arg(long, conflicts_with = "what")]
     steps: bool,
+    /// List the checkpoints of another machine, from the remote
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["what", "steps"])]
+    machine: Option<String>,
+    #[command(flatten)]
+    from: FromProject,
     #[command(flatten)]
     how: How,
 }
 
 pub(crate) fn run(args: &Rollback, context: &Context, output: &Output) -> anyhow::Result<()> {
+    // A program gets the whole list, unless it sets a limit.
+    let page = if output.is_json { 0 } else { PAGE };
+    let most = Some(if args.all { 0 } else { args.limit.unwrap_or(page) }).filter(|most| *most > 0);
+    let most = most.unwrap_or(usize::MAX);
+    if let Some(machine) = &args.machine {
+        return machines::list(machine, &args.from, most, context, output);
+    }
+    let fetched = |name: &str, paths: &[OsString]| {
+        local_name(name, &args.from, &parse_paths(paths)?, context, output).map(std::borrow::Cow::into_owned)
+    };
     match (args.what.as_deref(), args.rest.split_first()) {
         (None, _) if output.has_screen() && !args.steps && args.how == How::default() && has_checkpoints(context)? => {
             picker::open(context, output)
         }
-        (None, _) => {
-            // A program gets the whole list, unless it sets a limit.
-            let page = if output.is_json { 0 } else { PAGE };
-            let most = if args.all { 0 } else { args.limit.unwrap_or(page) };
-            list(most, args.steps, context, output)
-        }
+        (None, _) => list(most, args.steps, context, output),
         (Some("diff"), None) => diff::show("1", None, &[], context, output),
-        (Some("diff"), Some((from, paths))) => diff::show(&from.to_string_lossy(), None, paths, context, output),
+        (Some("diff"), Some((from, paths))) => {
+            diff::show(&fetched(&from.to_string_lossy(), &[])?, None, paths, context, output)
+        }
         (Some("revert"), None) => Err(Error::new(ErrorKind::Invalid, "revert a turn")
             .because("none is named")
             .with_hint("`piton rollback` lists the checkpoints that turns began from")
@@ -79,9 +94,12 @@ pub(crate) fn run(args: &Rollback, context: &Context, output: &Output) -> anyhow
         }
         // Typed inside an agent: the answer says how to continue from there.
         (Some(name), None) if output.surface != Surface::Shell => {
-            rewind::restore_and_fork(name, &args.how, context, output)
+            rewind::restore_and_fork(&fetched(name, &[])?, &args.how, context, output)
         }
-        (Some(name), _) => restore::restore(RestoreTo::Named(name), &args.rest, &args.how, context, output),
+        (Some(name), _) => {
+            let name = fetched(name, &args.rest)?;
+            restore::restore(RestoreTo::Named(&name), &args.rest, &args.how, context, output)
+        }
     }
 }
 
@@ -119,10 +137,9 @@ fn next_lines(surface: Surface, columns: Option<usize>) -> String {
 /// Default number of checkpoints in the list.
 const PAGE: usize = 50;
 
-/// Prints the newest `most` checkpoints, or all if it is 0. The suggested commands are printed for people only: a file
+/// Prints the newest `most` checkpoints. The suggested commands are printed for people only: a file
 /// or a program gets just the list.
 fn list(most: usize, with_steps: bool, context: &Context, output: &Output) -> anyhow::Result<()> {
-    let most = if most == 0 { usize::MAX } else { most };
     let mut older = 0;
     let store = context.existing_store()?;
     let project = context.project(store.as_ref())?;

@@ -21,16 +21,23 @@ use super::completions::{ManDirJson, PageJson, ScriptJson};
 use super::config::{ConfigGetJson, ConfigInitJson, ConfigJson, ConfigSetJson};
 use super::doctor::DoctorJson;
 use super::install::InstallJson;
-use super::prune::{ForgetJson, ReleasedJson};
+use super::machines::{MachineJson, MachineListJson};
+use super::prune::{CollectJson, ForgetJson, ReleasedJson};
 use super::purge::{PurgePlanJson, PurgePromptJson};
+use super::push::PushJson;
 use super::recover::UndoneJson;
+use super::remote::{RemoteAddJson, RemoteNameJson, RemoteRemoveJson, RemoteStatusJson};
+use super::remote_key::{KeyAddJson, KeyChangeJson, KeyListJson};
+use super::repair::RemoteRepairJson;
 use super::restore::RestoreJson;
 use super::rewind::{CleanJson, ForkOnlyJson, ListedForkJson};
 use super::session::{ChangedJson, DeletedJson, ReadJson, ResumeJson, SessionListJson};
 use super::show::ShowJson;
 use super::status::StatusJson;
 use super::take::TakeJson;
+use super::verify::RemoteVerifyJson;
 use crate::output::{ErrorJson, VersionJson};
+use crate::remote::named::FetchJson;
 use crate::rpc::contract;
 use crate::self_test::SelfTestJson;
 
@@ -85,7 +92,8 @@ fn commands() -> Vec<OutputSpec> {
     };
     vec![
         OutputSpec::new("take").form::<TakeJson<'_>>(""),
-        restore(OutputSpec::new("rollback").form::<Vec<Listed>>("")).form::<Diff>("with `diff`"),
+        restore(OutputSpec::new("rollback").form::<Vec<Listed>>("").form::<MachineListJson>("with `--machine`"))
+            .form::<Diff>("with `diff`"),
         OutputSpec::new("diff").form::<Diff>(""),
         restore(OutputSpec::new("restore")).form::<RestoreJson<'_, RevertReport>>("with `--keep-edits`"),
         restore(OutputSpec::new("rewind"))
@@ -110,19 +118,30 @@ fn commands() -> Vec<OutputSpec> {
         OutputSpec::new("session delete").form::<DeletedJson<'_>>(""),
         OutputSpec::new("session list").form::<SessionListJson<'_>>(""),
         OutputSpec::new("session gc").form::<SessionGcReport>(""),
+        OutputSpec::new("remote add").form::<RemoteAddJson<'_>>(""),
+        OutputSpec::new("remote status").form::<RemoteStatusJson>(""),
+        OutputSpec::new("remote remove").form::<RemoteRemoveJson>(""),
+        OutputSpec::new("remote key").form::<KeyListJson>(""),
+        OutputSpec::new("remote key add").form::<KeyAddJson<'_>>(""),
+        OutputSpec::new("remote key rotate").form::<KeyChangeJson>(""),
+        OutputSpec::new("remote name").form::<RemoteNameJson>(""),
+        OutputSpec::new("push").form::<PushJson>(""),
+        OutputSpec::new("fetch").form::<FetchJson>(""),
+        OutputSpec::new("machines").form::<Vec<MachineJson>>(""),
         OutputSpec::new("status").form::<StatusJson<'_>>(""),
         OutputSpec::new("prune")
             .form::<PruneReport>("")
             .form::<PrunePlan>("with `--dry-run`")
             .form::<ForgetJson<'_>>("with `--forget`")
-            .form::<ReleasedJson>("with `--kept`"),
+            .form::<ReleasedJson>("with `--kept`")
+            .form::<CollectJson>("with `--remote`"),
         OutputSpec::new("clear").form::<ClearJson>(""),
         OutputSpec::new("purge")
             .form::<PurgeReport>("")
             .form::<PurgePlanJson<'_>>("with `--dry-run`")
             .form::<PurgePromptJson<'_>>("with `--prompt`"),
-        OutputSpec::new("verify").form::<VerifyReport>(""),
-        OutputSpec::new("repair").form::<RepairReport>(""),
+        OutputSpec::new("verify").form::<VerifyReport>("").form::<RemoteVerifyJson>("with `--remote`"),
+        OutputSpec::new("repair").form::<RepairReport>("").form::<RemoteRepairJson>("with `--remote`"),
         OutputSpec::new("config").form::<ConfigJson<'_>>(""),
         OutputSpec::new("config get").form::<ConfigGetJson<'_>>(""),
         OutputSpec::new("config set").form::<ConfigSetJson<'_>>(""),
@@ -188,7 +207,7 @@ fn tables() -> String {
         let _ = writeln!(text, "# {}", command.name);
         let definitions = Value::Object(command.generator.definitions().clone());
         // The other forms of `rollback` are those of other commands.
-        let forms = if command.name == "rollback" { &command.forms[..1] } else { &command.forms };
+        let forms = if command.name == "rollback" { &command.forms[..2] } else { &command.forms };
         for (when, schema) in forms {
             let mut table = Vec::new();
             rows(schema, &definitions, "", &mut table);

@@ -11,22 +11,26 @@ use crate::columns::counted;
 use crate::context::Context;
 use crate::options::EXIT_CODES;
 use crate::output::{ID, MINUS, Output, PLUS, bytes, local, plain};
+use crate::remote::named::{FromProject, local_name};
 
 /// Show one checkpoint: why and when it was taken, what it holds, what it left out
 #[derive(Debug, Args)]
 #[command(after_help = format!("Examples:\n  piton show 1\n  piton show 4f2a --verbose   with the names of all files\n\n{EXIT_CODES}"))]
 pub(crate) struct Show {
-    /// Its number in `piton rollback`, the beginning of its id, or its mark
+    /// Its number in `piton rollback`, the beginning of its id, or its mark; NAME/N is one of another machine
     #[arg(value_name = "N|ID")]
     checkpoint: String,
+    #[command(flatten)]
+    from: FromProject,
 }
 
 pub(crate) fn run(args: &Show, context: &Context, output: &Output) -> anyhow::Result<()> {
+    let name = local_name(&args.checkpoint, &args.from, &[], context, output)?;
     let store = context.store_with_checkpoints()?;
     let project = context.project(Some(&store))?;
     context.warn_of_interrupted_restore(&store, &project, output);
     let history = History::of(&store, &project)?;
-    let checkpoint = history.find(&args.checkpoint)?;
+    let checkpoint = history.find(&name)?;
     let listed = history.listed(checkpoint)?;
     let files = history.files(checkpoint)?;
     let local = local_files(&store, &project, checkpoint.id)?;

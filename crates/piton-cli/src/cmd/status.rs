@@ -1,7 +1,7 @@
 //! The `piton status` command.
 
 use clap::Args;
-use piton::{Event, KeptStatus, Moment, Presence, ProjectStatus, Status, StatusProblem, kept_status};
+use piton::{Event, KeptStatus, Moment, Presence, ProjectStatus, Status, StatusProblem, Store, kept_status};
 
 use super::doctor::{self, NoEnds};
 use crate::columns::{counted, cut_start, padded, wrapped};
@@ -9,6 +9,8 @@ use crate::context::{ConfigPolicy, ConfigProblem, Context};
 use crate::hints::{self, Problem};
 use crate::options::{EXIT_CODES, Global};
 use crate::output::{BAD, Output, WARN, bytes, local, plain};
+use crate::remote::health::known_remote;
+use crate::remote::local::{self as remote, KnownRemote};
 use crate::shell::quote;
 
 /// Show the store: what it takes, for which projects, and what is wrong
@@ -17,7 +19,7 @@ use crate::shell::quote;
 Examples:
   piton status
   piton status --limit 5
-  piton status --ack       the unprotected turns were seen
+  piton status --ack       the unprotected turns and warnings were seen
   piton status --verbose   with what each project alone takes
 
 {EXIT_CODES}"))]
@@ -25,7 +27,8 @@ pub(crate) struct StatusArgs {
     /// Number of projects to show; 0 is all
     #[arg(long, value_name = "N", default_value_t = 20)]
     limit: usize,
-    /// Note that you have seen the turns that went on without a checkpoint: they are not shown again
+    /// Note that you have seen the turns that went on without a checkpoint, and the warnings about the remote: they are not
+    /// shown again
     #[arg(long)]
     ack: bool,
 }
@@ -58,8 +61,9 @@ pub(crate) fn run(args: &StatusArgs, global: &Global, output: &Output) -> anyhow
     };
     problems.extend(damage.iter().map(Problem::from));
     problems.extend(status.problems.iter().cloned().map(Problem::from));
-    let seen = if args.ack { acknowledge(&context)? } else { 0 };
+    let seen = if args.ack { acknowledge(&context, store.as_ref())? } else { 0 };
     problems.extend(context.problems());
+    let remote = known_remote(store.as_ref(), &mut problems);
     status.problems = problems.into_iter().map(StatusProblem::from).collect();
     for one in &mut status.projects {
         one.restore_command = restore_command(one);
@@ -75,6 +79,7 @@ pub(crate) fn run(args: &StatusArgs, global: &Global, output: &Output) -> anyhow
         unsaved: &unsaved,
         kept: &kept,
         no_ends: &no_ends,
+        remote: remote.as_ref(),
         acknowledged,
     });
     let limit = if args.limit == 0 { usize::MAX } else { args.limit };
@@ -82,6 +87,9 @@ pub(crate) fn run(args: &StatusArgs, global: &Global, output: &Output) -> anyhow
     output.text(&as_text(&status, &look));
     if kept.files > 0 {
         output.text(&kept_line(&kept));
+    }
+    if let Some(remote) = &remote {
+        output.text(&format!("\nRemote:          {}", plain(&remote.line())));
     }
     if !no_ends.is_empty() {
         let line = |one: &NoEnds| wrapped(&format!("{}: {}", one.agent, one.why), "  ", look.columns);
@@ -94,8 +102,11 @@ pub(crate) fn run(args: &StatusArgs, global: &Global, output: &Output) -> anyhow
     Ok(())
 }
 
-/// Marks the unprotected turns as seen. Returns their number.
-fn acknowledge(context: &Context) -> anyhow::Result<usize> {
+/// Marks the unprotected turns and the warnings about the remote as seen. Returns the number of turns.
+fn acknowledge(context: &Context, store: Option<&Store>) -> anyhow::Result<usize> {
+    if let Some(store) = store {
+        remote::acknowledge(store)?;
+    }
     let seen = context.unprotected_turns().len();
     if (seen > 0 || !context.unsaved().is_empty()) && !context.journal().acknowledge(Context::now()) {
         return Err(piton::Error::new(piton::ErrorKind::Io, "acknowledge the unprotected turns")
@@ -120,6 +131,8 @@ pub(crate) struct StatusJson<'a> {
     kept: &'a KeptStatus,
     /// agents that are hooked up and do not report the ends of turns, each with the reason
     no_ends: &'a [NoEnds],
+    /// the remote as this machine knows it, or null if there is none
+    remote: Option<&'a KnownRemote>,
     /// with `--ack`: number of turns that were acknowledged
     #[serde(skip_serializing_if = "Option::is_none")]
     acknowledged: Option<usize>,

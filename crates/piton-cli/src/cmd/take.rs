@@ -44,6 +44,9 @@ pub(crate) fn run(args: &Take, context: &Context, output: &Output) -> anyhow::Re
         return Err(error.because("stopped; nothing was written").into());
     }
     maintenance::start_if_due(&store, &context.settings, context.config.as_deref());
+    if matches!(report.outcome, Outcome::Taken(_)) {
+        maintenance::start_push(&store, &context.settings, context.config.as_deref());
+    }
     let elapsed_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     output.json(&TakeJson { report: &report, elapsed_ms });
     if matches!(report.outcome, Outcome::Taken(_) | Outcome::Unchanged(_)) {

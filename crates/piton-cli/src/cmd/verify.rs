@@ -3,18 +3,21 @@
 use clap::Args;
 use piton::json::keyword;
 use piton::{Affected, Finding, ReadData, Severity, VerifyReport, grouped};
+use serde::{Deserialize, Serialize};
 
 use crate::columns::counted;
 use crate::context::Context;
 use crate::interrupt;
 use crate::options::EXIT_CODES;
-use crate::output::{Output, Said, plain};
+use crate::output::{Output, Said, bytes, plain};
 use crate::progress::watch_store;
+use crate::remote::program::{RemoteCall, RemoteProgram};
 
 /// Check the store: is every checkpoint whole?
 #[derive(Debug, Args)]
 #[command(after_help = format!(
-    "Examples:\n  piton verify\n  piton verify --read-data\n  piton verify --read-data-subset 5%\n\n\
+    "Examples:\n  piton verify\n  piton verify --read-data\n  piton verify --read-data-subset 5%\n  \
+     piton verify --remote               check what was pushed\n\n\
      Exits with 0 if the store is whole, with 1 if something is damaged.\n\n{EXIT_CODES}"
 ))]
 pub(crate) struct Verify {
@@ -24,6 +27,9 @@ pub(crate) struct Verify {
     /// The same for a part of it. Each day has another part, and all days together come to everything
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent, conflicts_with = "read_data")]
     read_data_subset: Option<f64>,
+    /// Check the remote instead; with --read-data, every byte of it
+    #[arg(long, conflicts_with = "read_data_subset")]
+    remote: bool,
 }
 
 /// Maximum number of findings printed without `--verbose`.
@@ -40,6 +46,9 @@ fn parse_percent(text: &str) -> Result<f64, String> {
 }
 
 pub(crate) fn run(args: &Verify, context: &Context, output: &Output) -> anyhow::Result<()> {
+    if args.remote {
+        return run_remote(args, context, output);
+    }
     let store = context.store_as_it_is()?;
     let read = match args.read_data_subset {
         _ if args.read_data => ReadData::All,
@@ -64,6 +73,72 @@ pub(crate) fn run(args: &Verify, context: &Context, output: &Output) -> anyhow::
     }
     output.hint("`piton repair --dry-run` shows what can be done");
     Err(Said(1).into())
+}
+
+/// A finding in the remote.
+#[derive(Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct RemoteFindingJson {
+    /// name of the object in the remote
+    key: String,
+    /// what is wrong with it
+    what: String,
+    /// checkpoints that cannot be restored because of it
+    affects: Vec<String>,
+}
+
+/// JSON of `--remote`.
+#[derive(Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct RemoteVerifyJson {
+    /// number of refs, one for each project of each machine
+    refs: u64,
+    /// number of checkpoints
+    checkpoints: u64,
+    /// number of packs
+    packs: u64,
+    /// size of the packs in bytes
+    bytes: u64,
+    /// what is wrong
+    findings: Vec<RemoteFindingJson>,
+}
+
+fn run_remote(args: &Verify, context: &Context, output: &Output) -> anyhow::Result<()> {
+    let call = RemoteCall::new("verify").flag("--read-data", args.read_data);
+    let report: RemoteVerifyJson = RemoteProgram::of(context)?.ask(&call, output)?;
+    output.json(&report);
+    let mut lines = remote_lines(&report.findings, output.is_verbose);
+    let verdict = match report.findings.len() {
+        0 => "The remote is whole".to_owned(),
+        count => format!("DAMAGED: {} in the remote", counted(count, "finding")),
+    };
+    let (checkpoints, packs) = (counted(report.checkpoints, "checkpoint"), counted(report.packs, "pack"));
+    lines.push(format!("{verdict} ({checkpoints}, {packs}, {})", bytes(report.bytes)));
+    output.text(&lines.join("\n"));
+    match (report.findings.is_empty(), args.read_data) {
+        (true, true) => return Ok(()),
+        (true, false) => {
+            output.hint("`piton verify --remote --read-data` downloads and checks every byte");
+            return Ok(());
+        }
+        (false, _) => output.hint("`piton repair --remote` sends again what this machine has"),
+    }
+    Err(Said(1).into())
+}
+
+/// Lists findings in the remote, and what they affect.
+pub(super) fn remote_lines(findings: &[RemoteFindingJson], is_verbose: bool) -> Vec<String> {
+    let (findings_max, affected_max) = if is_verbose { (usize::MAX, usize::MAX) } else { (FINDINGS_MAX, AFFECTED_MAX) };
+    let mut lines = Vec::new();
+    for finding in findings.iter().take(findings_max) {
+        lines.push(plain(&format!("damage: {}: {}", finding.key, finding.what)));
+        lines.extend(finding.affects.iter().take(affected_max).map(|affected| format!("  {}", plain(affected))));
+        let more = finding.affects.len().saturating_sub(affected_max);
+        lines.extend((more > 0).then(|| format!("  ... and {more} more (--verbose shows all)")));
+    }
+    let more = findings.len().saturating_sub(findings_max);
+    lines.extend((more > 0).then(|| format!("... and {more} more (--verbose shows all)")));
+    lines
 }
 
 fn as_text(report: &VerifyReport, is_verbose: bool) -> String {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use piton::{Ensured, Event, KeepReport, Level, Manager, Outcome, Store, TurnStart, WhySkipped, triggers};
+use piton::{Ensured, Event, KeepReport, Level, Manager, Outcome, Report, Store, TurnStart, WhySkipped, triggers};
 
 use super::answer;
 use super::decode::decode;
@@ -280,9 +280,11 @@ impl Task {
             _ if !is_enabled => NOTHING,
             HookAction::Start | HookAction::Continue | HookAction::End => NOTHING,
             HookAction::TurnEnd => {
-                for one in manager.take_turn_end(Context::now()).iter().filter(|one| one.is_unfinished) {
+                let ends = manager.take_turn_end(Context::now());
+                for one in ends.iter().filter(|one| one.is_unfinished) {
                     maintenance::start_finish(&self.around.base, self.around.config.as_deref(), &one.dir);
                 }
+                self.push(&manager, ends.iter());
                 NOTHING
             }
             HookAction::Prompt(_) => {
@@ -420,15 +422,17 @@ impl Task {
         for one in ensured.iter().filter(|one| one.is_unfinished) {
             maintenance::start_finish(&self.around.base, self.around.named_config(), &one.dir);
         }
+        let mut steps = Vec::new();
         if let HookAction::Tool { destroys, .. } = &self.doing
             && manager.wants_step(*destroys)
         {
             // The others have had their checkpoint at this moment.
             let is_first = |one: &&Ensured| !is_skipped(one, WhySkipped::AlreadyThisTurn);
             let taken: Vec<_> = ensured.iter().filter(is_first).map(|one| one.dir.clone()).collect();
-            let steps: Vec<_> = touched.iter().filter(|dir| dirs.contains(dir)).cloned().collect();
-            manager.take_steps(&steps, &taken, reason, now);
+            let within: Vec<_> = touched.iter().filter(|dir| dirs.contains(dir)).cloned().collect();
+            steps = manager.take_steps(&within, &taken, reason, now);
         }
+        self.push(manager, ensured.iter().chain(&steps));
         let unfinished = ensured.iter().filter(|one| one.is_unfinished || is_skipped(one, WhySkipped::BeingCompleted));
         let unfinished = unfinished.map(|one| one.dir.clone()).collect();
         let missed = manager.unprotected(&ensured).into_iter().next().map(|(_, why)| why);
@@ -441,6 +445,16 @@ impl Task {
         let is_unprotected = ensured.iter().any(|one| one.checkpoint().is_none() && manager.is_unprotected(&one.dir));
         let missed = is_unprotected.then(|| "this turn has no checkpoint; `piton status` says why".to_owned());
         Protected { missed, unfinished, has_first_local, ensured }
+    }
+
+    /// Starts a push in the background if one of these checkpoints is new.
+    fn push<'a>(&self, manager: &Manager, mut ensured: impl Iterator<Item = &'a Ensured>) {
+        let is_new = |one: &Ensured| matches!(one.report, Ok(Report { outcome: Outcome::Taken(_), .. }));
+        if ensured.any(is_new)
+            && let Ok(Some(store)) = Store::open_existing(&self.around.base)
+        {
+            maintenance::start_push(&store, manager.settings(), self.around.named_config());
+        }
     }
 
     /// Runs a rollback. `problem` is appended to its output as a warning.

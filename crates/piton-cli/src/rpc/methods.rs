@@ -13,24 +13,26 @@ use crate::options::Global;
 use crate::output::Failure;
 
 /// Commands that are not methods, and the reason.
-const NOT_OFFERED: [(&str, &str); 9] = [
+const NOT_OFFERED: [(&str, &str); 10] = [
     ("hook", "the method `event` takes what an agent reports"),
     ("install", "changes the configurations of agents"),
     ("uninstall", "changes the configurations of agents"),
     ("completions", "for shells"),
     ("man", "for people"),
     ("config", "settings belong to the user"),
+    ("remote", "keys and credentials belong to the user"),
     ("serve", "it is this"),
     ("mcp", "another protocol"),
     ("help", "for people"),
 ];
 
 /// Options that are not parameters, by command (`*`: every command), and the reason.
-const NOT_PARAMETERS: [(&str, &str, &str); 13] = [
+const NOT_PARAMETERS: [(&str, &str, &str); 14] = [
     ("*", "help", "for people"),
     ("*", "with-ignored", "contents outside the scope are shown on a terminal only"),
     ("*", "exec", "a program starts its own processes"),
     ("export", "tar", "an archive is not JSON"),
+    ("push", "background", "started by piton itself"),
     ("revert", "patch", "chooses in the terminal; `hunk` names hunks"),
     ("rollback", "what", "`restore`, `diff` and `revert` are methods of their own"),
     ("rollback", "rest", "as `what`"),

@@ -16,6 +16,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use testkit::{Sandbox, clean_command};
 
 use crate::kit::PITON;
+use crate::remote_kit;
 use crate::transcript::Steady;
 
 /// Home directory in the documents.
@@ -46,6 +47,12 @@ fn a_rewind_takes_files_and_conversation_back() {
 #[test]
 fn a_ruined_repository_comes_back() {
     run_document("docs/guide/ruined-repository.md");
+}
+
+#[test]
+fn the_remote_brings_back_a_lost_laptop() {
+    remote_kit::ensure_program();
+    run_document("docs/guide/remote.md");
 }
 
 #[test]

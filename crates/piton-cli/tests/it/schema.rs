@@ -59,7 +59,10 @@ fn command<S: AsRef<str>>(args: &[S]) -> String {
         ["git", "undo", ..] => "git-restore".to_owned(),
         ["clear-legacy", ..] => "clear".to_owned(),
         ["uninstall", ..] => "install".to_owned(),
-        [group @ ("session" | "config" | "git"), verb, ..] => format!("{group}-{verb}"),
+        ["remote", "key"] | ["remote", "key", "list"] => "remote-key".to_owned(),
+        ["remote", "key", "add", ..] => "remote-key-add".to_owned(),
+        ["remote", "key", ..] => "remote-key-rotate".to_owned(),
+        [group @ ("session" | "config" | "git" | "remote"), verb, ..] => format!("{group}-{verb}"),
         [other, ..] => (*other).to_owned(),
     }
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 use testkit::{Sandbox, clean_command};
 
 use crate::kit::{PITON, run};
+use crate::remote_kit;
 use crate::transcript::{Transcript, compare, words};
 
 /// Returns the names of all commands, from the reference.
@@ -211,6 +212,49 @@ fn status() {
         .piton_with("clear-legacy", "y\n")
         .piton("clear-legacy");
     transcript.check("status");
+}
+
+/// Two machines are two bases here. The program that talks to the remote is beside the one under test.
+#[test]
+fn remote() {
+    remote_kit::ensure_program();
+    let mut transcript = with_history();
+    let bucket = format!("file://{}", transcript.sandbox.root().join("bucket").display());
+    let (add, join) = (format!("remote add {bucket}"), format!("remote add {bucket} --machine laptop"));
+    transcript.piton("push").piton("push --json").piton("remote status").piton("restore box/1");
+    run(&mut transcript.command(&format!("{add} --machine box --phrase-out ../phrase"))).done();
+    transcript.piton("remote add file:///elsewhere").piton("status").piton("remote status --json").piton("push");
+    transcript.piton("push").piton("push --json").piton("remote status").piton("machines");
+    transcript.piton("rollback --machine box").piton("rollback --machine box --limit 1");
+    transcript
+        .piton("verify --remote")
+        .piton("verify --remote --json")
+        .piton("repair --remote")
+        .piton("prune --remote");
+    transcript.piton("prune --remote --json").piton("remote remove").piton("remote remove --json");
+    let second = |transcript: &mut Transcript, line: &str| {
+        transcript.piton_where("PITON_BASE", "../second", line);
+    };
+    let mut command = transcript.command(&format!("{join} --phrase-file ../phrase"));
+    run(command.env("PITON_BASE", "../second")).done();
+    for line in [
+        "machines",
+        "rollback --machine nobody",
+        "fetch box/9",
+        "fetch box/1",
+        "show box/2",
+        "diff box/3 box/1",
+        "cat box/3 a.txt",
+        "restore box/3 a.txt --dry-run",
+        "restore box/3 a.txt",
+        "restore 1 --project x",
+        "remote name website",
+        "remote remove --yes",
+        "remote remove --yes --json",
+    ] {
+        second(&mut transcript, line);
+    }
+    transcript.check("remote");
 }
 
 /// Output in a terminal, with colours, at three widths. Nothing else is ever truncated.

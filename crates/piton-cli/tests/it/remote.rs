@@ -1,0 +1,239 @@
+//! The commands for the remote, on two machines with one bucket: push, list, fetch, restore, join, lose everything.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use serde_json::Value;
+use testkit::{Sandbox, clean_command, files_in};
+
+use crate::kit::run;
+use crate::remote_kit::Machine;
+
+/// Returns two machines. The first has two checkpoints of three files, of which everything is pushed.
+fn two_machines(sandbox: &Sandbox) -> (Machine<'_>, Machine<'_>) {
+    let (box_, laptop) = (Machine::new(sandbox, "box"), Machine::new(sandbox, "laptop"));
+    box_.write("a.txt", "one\n");
+    box_.write("src/main.rs", "fn main() {}\n");
+    box_.write("dir/50 %ü", "percent\n");
+    box_.piton(&["take", "-m", "first"]).done();
+    box_.write("a.txt", "two\n");
+    box_.piton(&["take", "-m", "second"]).done();
+    box_.piton(&["mark", "2", "good"]).done();
+    box_.add();
+    box_.piton(&["push"]).done();
+    laptop.add();
+    (box_, laptop)
+}
+
+#[test]
+fn a_machine_with_the_bucket_and_the_phrase_restores_what_another_pushed() {
+    let sandbox = Sandbox::new();
+    let (box_, laptop) = two_machines(&sandbox);
+    let machines = laptop.piton(&["machines", "--json"]).done().json();
+    assert_eq!((&machines[0]["name"], &machines[0]["this"]), (&"box".into(), &false.into()), "{machines}");
+    assert!(machines[0]["last_seen"].as_str().is_some_and(|time| time.starts_with("20")), "{machines}");
+    let project = &machines[0]["projects"][0];
+    assert_eq!((&project["name"], &project["checkpoints"]), (&"code".into(), &2.into()), "{machines}");
+    let list = laptop.piton(&["rollback", "--machine", "box", "--project", "code", "--json"]).done().json();
+    let rows: Vec<_> = list["checkpoints"].as_array().expect("a list").iter().map(|row| &row["reason"]).collect();
+    assert_eq!(rows, ["second", "first"], "{list}");
+    assert_eq!(list["checkpoints"][1]["name"], "box/2");
+    assert_eq!(list["checkpoints"][1]["marks"][0], "good");
+    laptop.piton(&["restore", "box/1", "--project", "code"]).done();
+    assert_eq!(files_in(&laptop.project), files_in(&box_.project));
+    laptop.piton(&["rollback", "box/good", "--project", "code"]).done();
+    assert_eq!(laptop.read("a.txt").as_deref(), Some("one\n"));
+    laptop.piton(&["undo"]).done();
+    assert_eq!(laptop.read("a.txt").as_deref(), Some("two\n"));
+    laptop.piton(&["verify"]).done();
+}
+
+#[test]
+fn one_file_of_another_machine_is_printed_and_restored_alone() {
+    let sandbox = Sandbox::new();
+    let (_, laptop) = two_machines(&sandbox);
+    laptop.write("own.txt", "mine\n");
+    let cat = |path: &str| laptop.piton(&["cat", "box/2", path, "--project", "code"]).done().stdout;
+    assert_eq!(cat("a.txt"), "one\n");
+    let mut git = clean_command("git");
+    git.arg("--git-dir").arg(laptop.base().join("store"));
+    let all = run(git.args(["cat-file", "--batch-all-objects", "--batch-check=%(objecttype)"])).done().stdout;
+    assert_eq!(all.lines().filter(|kind| *kind == "blob").count(), 1, "no other file was fetched: {all}");
+    assert_eq!(cat("dir/50 %ü"), "percent\n");
+    laptop.piton(&["cat", "box/2", "missing", "--project", "code"]).failed(4);
+    laptop.piton(&["restore", "box/1", "src", "--project", "code"]).done();
+    assert_eq!(laptop.read("src/main.rs").as_deref(), Some("fn main() {}\n"));
+    assert_eq!((laptop.read("own.txt").as_deref(), laptop.read("a.txt")), (Some("mine\n"), None));
+}
+
+#[test]
+fn diff_show_export_and_fetch_take_the_name_of_another_machine() {
+    let sandbox = Sandbox::new();
+    let (_, laptop) = two_machines(&sandbox);
+    let from = ["--project", "code"];
+    let with = |line: &[&str]| laptop.piton(&[line, &from].concat()).done();
+    let diff = with(&["diff", "box/2", "box/1", "--json"]).json();
+    let paths: Vec<_> = diff["files"].as_array().expect("a list").iter().map(|file| &file["path"]).collect();
+    assert_eq!(paths, ["a.txt"], "{diff}");
+    assert_eq!(with(&["show", "box/2", "--json"]).json()["files"], 3);
+    let to = sandbox.root().join("exported");
+    with(&["export", "box/2", &to.display().to_string()]);
+    assert_eq!(fs::read_to_string(to.join("a.txt")).expect("a file"), "one\n");
+    let fetched = with(&["fetch", "box/2", "--json"]).json();
+    assert_ne!(fetched["id"], Value::Null);
+    fs::rename(laptop.bucket(), sandbox.root().join("away")).expect("the bucket goes");
+    let id = fetched["id"].as_str().expect("an id");
+    laptop.piton(&["restore", id]).done();
+    assert_eq!(laptop.read("a.txt").as_deref(), Some("one\n"));
+}
+
+#[test]
+fn a_lost_home_comes_back_from_the_bucket() {
+    let sandbox = Sandbox::new();
+    let (box_, _) = two_machines(&sandbox);
+    let before = files_in(&box_.project);
+    fs::remove_dir_all(&box_.home).expect("everything is lost");
+    fs::create_dir_all(&box_.project).expect("a directory");
+    box_.add();
+    box_.piton(&["restore", "box/1"]).done();
+    assert_eq!(files_in(&box_.project), before);
+}
+
+#[test]
+fn names_of_nothing_are_told_apart() {
+    let sandbox = Sandbox::new();
+    let (_, laptop) = two_machines(&sandbox);
+    let error = |line: &[&str], code: i32| {
+        let said = laptop.piton(&[line, &["--json"]].concat());
+        assert_eq!(said.code(), code, "{said:?}");
+        said.json()["error"]["message"].as_str().expect("a message").to_owned()
+    };
+    assert!(error(&["restore", "nowhere/1"], 4).contains("there are box"), "the machines are named");
+    assert!(error(&["restore", "box/1"], 4).contains("this project"), "it is another project");
+    assert!(error(&["restore", "box/9", "--project", "code"], 4).contains("checkpoint 9"));
+    assert!(error(&["restore", "1", "--project", "code"], 2).contains("--project"));
+    assert!(error(&["fetch", "1"], 2).contains("MACHINE/N"));
+    let alone = Machine::new(&sandbox, "alone");
+    alone.piton(&["take"]).done();
+    alone.piton(&["machines"]).failed(4);
+    alone.piton(&["push"]).failed(4);
+    alone.piton(&["restore", "box/1"]).failed(2);
+}
+
+#[test]
+fn the_phrase_is_shown_once_or_written_for_the_owner_alone() {
+    let sandbox = Sandbox::new();
+    let machine = Machine::new(&sandbox, "box");
+    let url = format!("file://{}", machine.bucket().display());
+    let shown = machine.piton(&["remote", "add", &url]).done().stdout;
+    let (_, after) = shown.split_once("Recovery phrase:").expect("a phrase");
+    let words: Vec<_> = after.split("It opens").next().expect("words").split_whitespace().collect();
+    assert!(words.len() >= 12, "{shown}");
+    let kept = machine.base().join("local/remote/config.json");
+    assert!(!fs::read_to_string(kept).expect("the configuration").contains(words[0]));
+    let status = machine.piton(&["remote", "status", "--verbose"]).done().stdout;
+    assert!(!status.contains(&words[..3].join(" ")), "{status}");
+
+    let other = Machine::new(&sandbox, "other");
+    let refused = other.piton(&["remote", "add", &url, "--json"]).json();
+    assert_eq!(refused["error"]["kind"], "wrong_key", "{refused}");
+    let wrong = sandbox.root().join("wrong");
+    fs::write(&wrong, "abandon ".repeat(11) + "about\n").expect("a file");
+    other.piton(&["remote", "add", &url, "--phrase-file", &wrong.display().to_string()]).failed(1);
+    let made = sandbox.root().join("unused");
+    other.piton(&["remote", "add", &url, "--phrase-out", &made.display().to_string()]).failed(1);
+    assert!(!made.exists(), "no phrase was made, and no file stays");
+    let right = sandbox.root().join("right");
+    fs::write(&right, words.join(" ")).expect("a file");
+    other.piton(&["remote", "add", &url, "--phrase-file", &right.display().to_string()]).done();
+
+    let file = sandbox.root().join("second");
+    machine.piton(&["remote", "key", "add", "--label", "for you", "--phrase-out", &file.display().to_string()]).done();
+    assert_eq!(fs::metadata(&file).expect("a file").permissions().mode() & 0o777, 0o600);
+    let keys = machine.piton(&["remote", "key", "--json"]).done().json();
+    let slots = keys["slots"].as_array().expect("a list");
+    let own = slots.iter().find(|slot| slot["label"] == "for you").unwrap_or_else(|| panic!("{keys}"));
+    machine.piton(&["remote", "key", "remove", own["slot"].as_str().expect("an id"), "--yes"]).done();
+    let third = Machine::new(&sandbox, "third");
+    third.piton(&["remote", "add", &url, "--phrase-file", &file.display().to_string()]).failed(1);
+    machine.piton(&["remote", "key", "rotate"]).done();
+    third.piton(&["remote", "add", &url, "--phrase-file", &right.display().to_string()]).done();
+}
+
+#[test]
+fn a_failed_push_and_a_remote_that_was_rolled_back_are_shown_until_seen() {
+    let sandbox = Sandbox::new();
+    let (box_, laptop) = two_machines(&sandbox);
+    let (bucket, away) = (box_.bucket(), sandbox.root().join("away"));
+    let copied = clean_command("cp").arg("-a").arg(&bucket).arg(&away).status().expect("cp runs");
+    assert!(copied.success());
+    box_.write("a.txt", "three\n");
+    box_.piton(&["take"]).done();
+    let status = box_.piton(&["status", "--json"]).done().json();
+    assert_eq!(status["remote"]["unpushed"][0]["checkpoints"], 1, "{status}");
+    box_.piton(&["push"]).done();
+    laptop.piton(&["machines"]).done();
+    fs::remove_dir_all(&bucket).expect("the bucket goes");
+    fs::rename(&away, &bucket).expect("an older one takes its place");
+    laptop.piton(&["machines"]).done();
+    let shown = laptop.piton(&["status"]).done().stdout;
+    assert!(shown.contains("remote: the remote shows an older state"), "{shown}");
+    assert_eq!(laptop.piton(&["doctor", "--no-fire", "--json"]).json()["ok"], false);
+    let seen = laptop.piton(&["status", "--ack"]).done().stdout;
+    assert!(!seen.contains("older state"), "{seen}");
+
+    fs::remove_dir_all(&bucket).expect("the bucket goes");
+    fs::write(&bucket, "a file").expect("a file in its place");
+    box_.write("a.txt", "four\n");
+    box_.piton(&["take"]).done();
+    box_.piton(&["push"]).failed(1);
+    let status = box_.piton(&["status", "--json"]).done().json();
+    assert!(status["remote"]["failure"].is_string() && status["remote"]["retry"].is_string(), "{status}");
+    let problems = status["problems"].as_array().expect("a list");
+    let is_told = |one: &Value| one["what"].as_str().is_some_and(|what| what.starts_with("not pushed: "));
+    assert!(problems.iter().any(is_told), "{status}");
+}
+
+#[test]
+fn the_remote_is_verified_repaired_collected_and_removed() {
+    let sandbox = Sandbox::new();
+    let (box_, laptop) = two_machines(&sandbox);
+    assert_eq!(box_.piton(&["verify", "--remote", "--json"]).done().json()["findings"], Value::Array(Vec::new()));
+    let packs = fs::read_dir(box_.bucket().join("pack")).expect("packs").flatten();
+    let pack = packs.map(|entry| entry.path()).next().expect("a pack");
+    let mut bytes = fs::read(&pack).expect("a pack");
+    let at = bytes.len() / 2;
+    bytes[at] ^= 1;
+    fs::write(&pack, &bytes).expect("a pack");
+    let found = box_.piton(&["verify", "--remote", "--read-data", "--json"]);
+    assert_eq!(found.code(), 1, "{found:?}");
+    assert_ne!(found.json()["findings"], Value::Array(Vec::new()));
+    box_.piton(&["repair", "--remote", "--read-data"]).done();
+    box_.piton(&["verify", "--remote", "--read-data"]).done();
+    laptop.piton(&["restore", "box/1", "--project", "code"]).done();
+    assert_eq!(files_in(&laptop.project), files_in(&box_.project));
+    let collected = box_.piton(&["prune", "--remote", "--json"]).done().json();
+    assert_eq!(collected["deleted"], 0, "nothing is deleted by the first run: {collected}");
+
+    let declined = run(&mut laptop.command(&["remote", "remove"]));
+    assert_eq!(declined.code(), 1, "{declined:?}");
+    laptop.piton(&["remote", "remove", "--yes"]).done();
+    laptop.piton(&["machines"]).failed(4);
+    let deleted = box_.piton(&["remote", "remove", "--delete-data", "--yes", "--json"]).done().json();
+    assert!(deleted["deleted"].as_u64().is_some_and(|count| count > 3), "{deleted}");
+}
+
+#[test]
+fn a_project_with_a_name_is_the_same_one_in_another_directory() {
+    let sandbox = Sandbox::new();
+    let (box_, laptop) = two_machines(&sandbox);
+    laptop.piton(&["rollback", "--machine", "box"]).failed(4);
+    for machine in [&box_, &laptop] {
+        machine.piton(&["remote", "name", "website"]).done();
+    }
+    box_.write("a.txt", "three\n");
+    box_.piton(&["take"]).done();
+    box_.piton(&["push"]).done();
+    laptop.piton(&["restore", "box/1"]).done();
+    assert_eq!(laptop.read("a.txt").as_deref(), Some("three\n"));
+}
