@@ -38,7 +38,7 @@ pub use fetch::{FetchCheckpoint, FetchReport, fetch_checkpoint};
 pub use keys::{Keyring, Phrase};
 pub use local::{LocalDir, OwnRef, PushLock, RemoteConfig, RemoteState};
 pub use machines::{Machine, MachineProject, ProjectChoice, RemoteList, list_checkpoints, machines};
-pub use push::{PushReport, PushRequest, PushedProject, push};
+pub use push::{LEASE_SECS, PushReport, PushRequest, PushedProject, push};
 pub use remote::{AddRequest, Opened, Remote};
 pub use transfer::Meter;
 pub use verify::{RemoteFinding, RemoteVerifyReport, verify};

@@ -60,6 +60,8 @@ pub struct RemoteState {
     pub refs: BTreeMap<String, OwnRef>,
     /// Nonces of the last own lease, and of one whose write may not have happened.
     pub lease: Vec<String>,
+    /// Time at which it was written.
+    pub leased_secs: i64,
     /// Highest number of every ref that was seen, by key.
     pub seen: BTreeMap<String, u64>,
     /// Packs that were sent and are in no ref yet, with their objects: an interrupted push goes on after them.

@@ -146,6 +146,9 @@ struct Push {
     /// Wait for another push
     #[arg(long)]
     wait: bool,
+    /// Seconds for which a lease holds
+    #[arg(long, default_value_t = crate::push::LEASE_SECS, hide = true)]
+    lease_secs: u64,
 }
 
 #[derive(Debug, Args)]
@@ -441,7 +444,14 @@ fn push_request(args: &Push, now: Moment) -> PushRequest {
     };
     let directories =
         args.directory.iter().map(|dir| std::fs::canonicalize(dir).unwrap_or_else(|_| dir.clone())).collect();
-    PushRequest { directories, prompt_text, now_secs: now.secs, host: host(), avoid: Default::default() }
+    PushRequest {
+        directories,
+        prompt_text,
+        now_secs: now.secs,
+        host: host(),
+        lease_secs: args.lease_secs,
+        avoid: Default::default(),
+    }
 }
 
 fn pushed(store: &Store, local: &LocalDir, args: &Push, moment: Moment, meter: &Meter) -> Result<Value> {
@@ -521,7 +531,13 @@ fn repaired(store: &Store, local: &LocalDir, reads_data: bool, now: Moment, mete
     let Some(held) = local.lock(true)? else { unreachable!("it waits") };
     let remote = Remote::open(local)?;
     let before = verify(&remote, reads_data, meter)?;
-    let args = Push { directory: Vec::new(), prompt_text: "short".to_owned(), background: false, wait: true };
+    let args = Push {
+        directory: Vec::new(),
+        prompt_text: "short".to_owned(),
+        background: false,
+        wait: true,
+        lease_secs: crate::push::LEASE_SECS,
+    };
     let mut request = push_request(&args, now);
     request.avoid.extend(before.bad.iter().cloned());
     let pushed = push(store, local, &held, &request, meter)?;

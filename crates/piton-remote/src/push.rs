@@ -17,7 +17,7 @@ use crate::remote::Remote;
 use crate::transfer::{Meter, add_pack, send_pack};
 
 /// Time after which a machine that wrote no lease does not keep garbage from being deleted.
-pub(crate) const LEASE_SECS: u64 = 24 * 60 * 60;
+pub const LEASE_SECS: u64 = 24 * 60 * 60;
 /// Indexes of a ref before they are merged into one, and checkpoints that were dropped since.
 const INDEXES_MAX: usize = 8;
 const DROPPED_MAX: usize = 10;
@@ -44,6 +44,8 @@ pub struct PushRequest {
     pub now_secs: i64,
     /// Host name of this machine.
     pub host: String,
+    /// Seconds for which a lease holds: the same as for the collection.
+    pub lease_secs: u64,
     /// Names of packs and indexes that are not used, for a repair: their objects are sent again.
     pub avoid: HashSet<String>,
 }
@@ -198,7 +200,8 @@ impl Pusher<'_> {
     /// change if another machine wrote it.
     fn renew_lease(&self, state: &mut RemoteState, tombs: Option<&[String]>) -> Result<Option<String>> {
         let key = format!("writer/{}", self.remote.config.writer);
-        let is_fresh = self.request.now_secs.abs_diff(state.pushed_secs) < LEASE_SECS / 4 && !state.lease.is_empty();
+        let age = self.request.now_secs.abs_diff(state.leased_secs);
+        let is_fresh = age < self.request.lease_secs / 4 && !state.lease.is_empty();
         if tombs.is_none() && is_fresh {
             return Ok(None);
         }
@@ -219,6 +222,7 @@ impl Pusher<'_> {
         let record = WriterRecord { machine: self.remote.config.machine.clone(), nonce: nonce.clone(), seen, refs };
         self.remote.put_record(&key, "writer", &record)?;
         state.lease = vec![nonce];
+        state.leased_secs = self.request.now_secs;
         Ok(None)
     }
 
@@ -250,7 +254,7 @@ impl Pusher<'_> {
             if !self.write_ref(pushing, &sent, state)? {
                 return Ok(Attempt::OtherWriter(COPIED.to_owned()));
             }
-            if begun.elapsed() > Duration::from_secs(LEASE_SECS / 2) {
+            if begun.elapsed() > Duration::from_secs(self.request.lease_secs / 2) {
                 // This machine may have been suspended for longer than its lease.
                 let missing = self.missing_packs(&sent.packs)?;
                 if !missing.is_empty() {

@@ -97,7 +97,7 @@ fn write_until(machine: &Machine, seed: u64, ends: Instant, server: &testkit::s3
             machine.write(&name, shared);
         }
         machine.take("random");
-        let mut child = machine.spawn(&["push"]);
+        let mut child = machine.spawn(&["push", "--lease-secs", "8"]);
         if dice.roll(3) == 0 {
             let pid = child.id();
             server.kill_at(&machine.name, dice.between(1, 9) as u64, dice.roll(2) == 0, move || {
