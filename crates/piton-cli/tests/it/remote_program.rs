@@ -20,6 +20,7 @@ fn copy(sandbox: &Sandbox, program: &Path) -> Command {
 
 /// Two minutes, far more than a process needs to start.
 const TRIES_MAX: usize = 24_000;
+const POLLS_MAX: usize = 2_400;
 
 /// Waits until a file has a line. The process that writes it runs in the background.
 fn line_in(path: &Path) -> String {
@@ -168,14 +169,13 @@ fn a_new_checkpoint_is_pushed_by_itself() {
     machine.write("a.txt", "one\n");
     let mut take = in_dir(&sandbox, &machine.project);
     run(take.env("HOME", &machine.home).arg("take")).done();
-    loop {
+    let is_pushed = || {
         let status = machine.piton(&["status", "--json"]).done().json();
-        if status["remote"]["unpushed"].as_array().is_some_and(Vec::is_empty) {
-            break;
-        }
         assert!(status["remote"]["failure"].is_null(), "{status}");
         std::thread::sleep(std::time::Duration::from_millis(50));
-    }
+        status["remote"]["unpushed"].as_array().is_some_and(Vec::is_empty)
+    };
+    assert!((0..POLLS_MAX).any(|_| is_pushed()), "nothing was pushed");
     let other = Machine::new(&sandbox, "other");
     other.add();
     other.piton(&["restore", "box/1", "--project", "code"]).done();
