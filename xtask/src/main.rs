@@ -25,6 +25,7 @@ mod pairs;
 mod picture;
 mod powercut;
 mod reading;
+mod remote;
 mod report;
 mod scale;
 mod scaling;
@@ -67,6 +68,8 @@ enum Task {
     Pairs(pairs::PairsArgs),
     /// Count the instructions of a take and a hook call, and compare with instructions.toml
     Instructions(instructions::InstructionsArgs),
+    /// Run the suites of remotes for long, against real servers, or beside other programs
+    Remote(remote::RemoteArgs),
     /// Measure the extra room that a prune of a large store needs
     Space(space::SpaceArgs),
     /// Draw docs/picker.svg from a real run
@@ -119,6 +122,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Scaling(args) => scaling::run(&args),
         Task::Pairs(args) => pairs::run(&args),
         Task::Instructions(args) => instructions::run(&args),
+        Task::Remote(args) => remote::run(&args),
         Task::Space(args) => space::run(&args),
         Task::Picture { piton } => {
             picture::run(&workspace::piton(piton.as_deref())?)?;
