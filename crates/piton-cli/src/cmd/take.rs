@@ -44,9 +44,6 @@ pub(crate) fn run(args: &Take, context: &Context, output: &Output) -> anyhow::Re
         return Err(error.because("stopped; nothing was written").into());
     }
     maintenance::start_if_due(&store, &context.settings, context.config.as_deref());
-    if matches!(report.outcome, Outcome::Taken(_)) {
-        maintenance::start_push(&store, &context.settings, context.config.as_deref());
-    }
     let elapsed_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     output.json(&TakeJson { report: &report, elapsed_ms });
     if matches!(report.outcome, Outcome::Taken(_) | Outcome::Unchanged(_)) {
@@ -92,6 +89,10 @@ pub(crate) fn run(args: &Take, context: &Context, output: &Output) -> anyhow::Re
     if let Some(index) = &report.unread_index {
         output.warn(&format!("{} cannot be read: what git tracks and a rule leaves out was left out", index.display()));
         output.hint("let your user read it, then take again; `--verbose` shows what was left out");
+    }
+    if matches!(report.outcome, Outcome::Taken(_)) {
+        // Last, so that the new process takes no processor time from this one.
+        maintenance::start_push(&store, &context.settings, context.config.as_deref());
     }
     Ok(())
 }
