@@ -139,7 +139,7 @@ fn table(senders: &[Box<dyn Sender>], columns: &[Pushes]) -> String {
             let cells: String = columns.iter().enumerate().map(cell).collect();
             text.push_str(&format!("| {what} |{cells}\n"));
         };
-        row(format!("{what}, with piton's take"), " s", &|(before, pushed)| (*before + pushed.time).as_secs_f64());
+        row(format!("{what}, with the take"), " s", &|(before, pushed)| (*before + pushed.time).as_secs_f64());
         row(format!("{what}, without"), " s", &|(_, pushed)| pushed.time.as_secs_f64());
         row(format!("{what}, sent"), " kB", &|(_, pushed)| pushed.traffic.bytes_sent as f64 / 1e3);
         row(format!("{what}, received"), " kB", &|(_, pushed)| pushed.traffic.bytes_received as f64 / 1e3);
