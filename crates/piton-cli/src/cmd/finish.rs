@@ -118,5 +118,4 @@ fn attempt(completion: &Completion<'_>, context: &Context, began: Instant) -> pi
 
 fn maintain(store: &Store, context: &Context) {
     maintenance::start_if_due(store, &context.settings, context.config.as_deref());
-    maintenance::start_push(store, &context.settings, context.config.as_deref());
 }
