@@ -12,6 +12,8 @@
 //! Listings may lag behind by up to half of the grace period. The clocks of machines do not matter.
 
 use std::collections::HashSet;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde::Serialize;
 
@@ -21,6 +23,9 @@ use crate::keys::random_name;
 use crate::push::LEASE_SECS;
 use crate::records::{RefKey, Tomb, WriterRecord};
 use crate::remote::{Remote, packs_in};
+
+/// Refs that are read at the same time.
+const READS_AT_ONCE: usize = 8;
 
 /// Times of a garbage collection.
 #[derive(Debug, Clone, Copy)]
@@ -65,14 +70,41 @@ struct Live {
 impl Live {
     /// Reads all refs and their indexes. Fails if one of them cannot be read: what it leads to is unknown.
     fn read(remote: &Remote, keys: &HashSet<RefKey>) -> Result<Self> {
-        let mut live = Self::default();
-        for key in keys {
-            let Some(record) = remote.reference(key)? else { continue };
-            for name in record.indexes {
-                let index = remote.index(&name)?;
-                live.packs.extend(packs_in(&index).into_iter().map(str::to_owned));
-                live.indexes.insert(name);
+        let (keys, next, live) = (Vec::from_iter(keys), AtomicUsize::new(0), Mutex::new(Ok(Self::default())));
+        let work = || {
+            while let Some(key) = keys.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let read = Self::of_ref(remote, key);
+                let mut live = live.lock().expect("no thread panics with it");
+                match (read, &mut *live) {
+                    (Ok(read), Ok(live)) => {
+                        live.packs.extend(read.packs);
+                        live.indexes.extend(read.indexes);
+                    }
+                    (Err(error), _) => {
+                        *live = Err(error);
+                        return;
+                    }
+                    (Ok(_), Err(_)) => return,
+                }
             }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..READS_AT_ONCE.min(keys.len()) {
+                // If no thread can be started, the others do its work.
+                let _ = std::thread::Builder::new().spawn_scoped(scope, work);
+            }
+            work();
+        });
+        live.into_inner().expect("no thread panics with it")
+    }
+
+    fn of_ref(remote: &Remote, key: &RefKey) -> Result<Self> {
+        let mut live = Self::default();
+        let Some(record) = remote.reference(key)? else { return Ok(live) };
+        for name in record.indexes {
+            let index = remote.index(&name)?;
+            live.packs.extend(packs_in(&index).into_iter().map(str::to_owned));
+            live.indexes.insert(name);
         }
         Ok(live)
     }
@@ -155,14 +187,30 @@ fn why_waiting(
 fn complete(remote: &Remote, info: &ObjectInfo, tomb: &Tomb, live: &Live, report: &mut CollectReport) -> Result<()> {
     let indexes = tomb.indexes.iter().filter(|name| !live.indexes.contains(*name)).map(|name| format!("idx/{name}"));
     let packs = tomb.packs.iter().filter(|name| !live.packs.contains(*name)).map(|name| format!("pack/{name}"));
+    let mut failure = None;
     for key in indexes.chain(packs) {
-        if let Some(found) = remote.bucket.head(&key)? {
-            remote.bucket.delete(&key)?;
-            report.deleted += 1;
-            report.bytes_freed += found.bytes;
+        let deleted = remote.bucket.head(&key).and_then(|found| {
+            let bytes = found.map(|found| remote.bucket.delete(&key).map(|()| found.bytes));
+            bytes.transpose()
+        });
+        match deleted {
+            Ok(Some(bytes)) => {
+                report.deleted += 1;
+                report.bytes_freed += bytes;
+            }
+            Ok(None) => {}
+            Err(error) if error.kind == RemoteErrorKind::Denied => return Err(error),
+            Err(error) => failure = Some(error),
         }
     }
-    remote.bucket.delete(&info.key)
+    match failure {
+        None => remote.bucket.delete(&info.key),
+        // The tomb stays, and the next run goes on with it.
+        Some(error) => {
+            report.waiting.push(format!("{} is not done: {error}", info.key));
+            Ok(())
+        }
+    }
 }
 
 fn garbage(remote: &Remote, prefix: &str, live: &HashSet<String>, marked: &HashSet<String>) -> Result<Vec<String>> {

@@ -96,6 +96,9 @@ enum Verb {
         /// Read every byte first
         #[arg(long)]
         read_data: bool,
+        /// Prompts that are sent along
+        #[arg(long, default_value = "short")]
+        prompt_text: String,
     },
 }
 
@@ -225,6 +228,7 @@ fn run(arguments: &Arguments) -> Result<Value> {
     let answer = answer(&arguments.verb, &store, &local, now, &meter);
     ended.store(true, Ordering::Relaxed);
     if let Some(telling) = telling {
+        telling.thread().unpark();
         let _ = telling.join();
     }
     answer
@@ -257,7 +261,7 @@ fn answer(verb: &Verb, store: &Store, local: &LocalDir, now: Moment, meter: &Met
             Ok(json!(collect(&Remote::open(local)?, policy)?))
         }
         Verb::Verify { read_data } => Ok(json!(verify(&Remote::open(local)?, *read_data, meter)?)),
-        Verb::Repair { read_data } => repaired(store, local, *read_data, now, meter),
+        Verb::Repair { read_data, prompt_text } => repaired(store, local, (*read_data, prompt_text), now, meter),
     }
 }
 
@@ -527,13 +531,19 @@ fn unescape(text: &str) -> Option<Vec<u8>> {
 }
 
 /// Sends again what is missing or corrupt in the remote, as far as this machine has it.
-fn repaired(store: &Store, local: &LocalDir, reads_data: bool, now: Moment, meter: &Meter) -> Result<Value> {
+fn repaired(
+    store: &Store,
+    local: &LocalDir,
+    (reads_data, prompt_text): (bool, &str),
+    now: Moment,
+    meter: &Meter,
+) -> Result<Value> {
     let Some(held) = local.lock(true)? else { unreachable!("it waits") };
     let remote = Remote::open(local)?;
     let before = verify(&remote, reads_data, meter)?;
     let args = Push {
         directory: Vec::new(),
-        prompt_text: "short".to_owned(),
+        prompt_text: prompt_text.to_owned(),
         background: false,
         wait: true,
         lease_secs: crate::push::LEASE_SECS,

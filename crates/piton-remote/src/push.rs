@@ -289,12 +289,20 @@ impl Pusher<'_> {
         bytes: &mut u64,
     ) -> Result<Sent> {
         let before = pushing.before.as_ref().map(|before| before.indexes.clone()).unwrap_or_default();
-        let kept: Vec<_> = before.into_iter().filter(|name| !avoid.contains(name)).collect();
-        // An index that is gone or corrupt is as if it were not named: its objects are sent again.
-        let read: Vec<_> = kept.into_iter().filter_map(|name| Some((self.remote.index(&name).ok()?, name))).collect();
+        let (mut read, named) = (Vec::new(), before.len());
+        for name in before.into_iter().filter(|name| !avoid.contains(name)) {
+            match self.remote.index(&name) {
+                Ok(index) => read.push((index, name)),
+                // One that is gone or corrupt is as if it were not named: its objects are sent again.
+                Err(error) if error.kind == RemoteErrorKind::Damaged => {}
+                Err(error) => return Err(error),
+            }
+        }
         let mut own = Index::default();
         read.iter().for_each(|(index, _)| own.merge(index));
+        // With an index missing, a known tree does not tell that everything below it is known.
         let rewrites = read.len() >= INDEXES_MAX
+            || read.len() < named
             || pushing.own.as_ref().is_some_and(|own| own.dropped >= DROPPED_MAX)
             || own.packs.iter().any(|pack| avoid.contains(&pack.name));
         let ids: Vec<CheckpointId> = pushing.checkpoints.iter().map(|one| one.id).collect();

@@ -71,6 +71,9 @@ impl Remote {
     /// `WrongKey` if the phrase is missing or opens none of its slots.
     pub fn add(local: &LocalDir, request: AddRequest) -> Result<(Self, Opened)> {
         if let Some(config) = local.config()? {
+            if let Some(phrase) = request.phrase.as_ref().filter(|_| config.location.url == request.location.url) {
+                return rejoin(local, config, phrase);
+            }
             let (held, wanted) = (config.location.to_string(), request.location.to_string());
             return Err(RemoteError::new(
                 RemoteErrorKind::Invalid,
@@ -286,6 +289,20 @@ fn join(bucket: &dyn Bucket, text: &[u8], phrase: Option<&Phrase>) -> Result<(Re
             .hint("the phrase is valid, but of another remote, or it was removed")
     })?;
     Ok((repository, Some(keys), Opened::Joined))
+}
+
+/// Reads the keyring again, with the phrase: keys were added since this machine joined.
+fn rejoin(local: &LocalDir, config: RemoteConfig, phrase: &Phrase) -> Result<(Remote, Opened)> {
+    let bucket = bucket::open(&config.location)?;
+    let text = bucket.get(REPOSITORY)?.unwrap_or_default();
+    let (repository, keys, opened) = join(&*bucket, &text, Some(phrase))?;
+    if repository.repository != config.repository {
+        return Err(RemoteError::damaged(REPOSITORY, "it is another repository than the one that was added"));
+    }
+    if let Some(keys) = &keys {
+        local.write_keys(keys)?;
+    }
+    Ok((Remote { bucket, keys, config, local: local.clone() }, opened))
 }
 
 fn create(bucket: &dyn Bucket, request: &AddRequest) -> Result<(Repository, Option<Keyring>, Opened)> {

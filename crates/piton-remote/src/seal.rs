@@ -161,7 +161,9 @@ pub(crate) fn unseal_frames(
 ) -> Result<Vec<u8>> {
     let Some(found) = keys.by_id(head.key_id()) else {
         return Err(RemoteError::new(RemoteErrorKind::WrongKey, format!("open {key}: it is sealed with another key"))
-            .hint("give the recovery phrase of this remote to `piton remote add`"));
+            .hint(
+                "the key was replaced: `piton remote add` with the same URL and the recovery phrase reads it again",
+            ));
     };
     let cipher = cipher(found);
     let sealed_frame = FRAME_BYTES + TAG_BYTES;

@@ -68,7 +68,8 @@ pub(crate) struct RemoteRepairJson {
 }
 
 fn run_remote(args: &Repair, context: &Context, output: &Output) -> anyhow::Result<()> {
-    let call = RemoteCall::new("repair").flag("--read-data", args.read_data);
+    let prompt_text = Some(context.settings.prompt_text.word());
+    let call = RemoteCall::new("repair").flag("--read-data", args.read_data).option("--prompt-text", prompt_text);
     let report: RemoteRepairJson = RemoteProgram::of(context)?.ask(&call, output)?;
     output.json(&report);
     if report.found.is_empty() {

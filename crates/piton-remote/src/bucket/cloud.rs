@@ -26,6 +26,9 @@ const PARTS_AT_ONCE: usize = 3;
 /// Retries of one request, and the time for all of them.
 const RETRIES_MAX: usize = 6;
 const RETRY_SECS_MAX: u64 = 60;
+/// Attempts of a write that the server declines because of another one, and the pause before the second.
+const CONFLICTS_MAX: u32 = 4;
+const CONFLICT_MILLIS: u64 = 50;
 /// Time for one request. A part must fit.
 const REQUEST_SECS_MAX: u64 = 120;
 
@@ -75,6 +78,19 @@ impl CloudBucket {
         }
     }
 
+    /// Tries a write again that the server declined because of another one: the library does not.
+    fn repeated<T>(&self, write: impl Fn() -> object_store::Result<T>) -> object_store::Result<T> {
+        for attempt in 0..CONFLICTS_MAX {
+            match write() {
+                Err(error) if error.to_string().contains("OperationAborted") || is_conflict(&error) => {
+                    std::thread::sleep(Duration::from_millis(CONFLICT_MILLIS << attempt));
+                }
+                done => return done,
+            }
+        }
+        write()
+    }
+
     async fn put_parts(&self, key: &str, file: &mut File, sent: &mut dyn FnMut(u64)) -> object_store::Result<()> {
         let upload = self.store.put_multipart(&self.key(key)).await?;
         let mut upload = WriteMultipart::new_with_chunk_size(upload, PART_BYTES);
@@ -119,7 +135,8 @@ impl Bucket for CloudBucket {
     }
 
     fn put(&self, key: &str, bytes: Vec<u8>) -> Result<()> {
-        let put = self.runtime.block_on(self.store.put(&self.key(key), bytes.into()));
+        let bytes = bytes::Bytes::from(bytes);
+        let put = self.repeated(|| self.runtime.block_on(self.store.put(&self.key(key), bytes.clone().into())));
         put.map(drop).map_err(|error| self.failed("write", key, &error))
     }
 
@@ -155,9 +172,13 @@ impl Bucket for CloudBucket {
     }
 
     fn delete(&self, key: &str) -> Result<()> {
-        let deleted = self.runtime.block_on(self.store.delete(&self.key(key)));
+        let deleted = self.repeated(|| self.runtime.block_on(self.store.delete(&self.key(key))));
         self.found("remove", key, deleted).map(drop)
     }
+}
+
+fn is_conflict(error: &object_store::Error) -> bool {
+    matches!(error, object_store::Error::AlreadyExists { .. })
 }
 
 fn is_missing_bucket(text: &str) -> bool {

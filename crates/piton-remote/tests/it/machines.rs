@@ -214,9 +214,18 @@ fn keys_have_slots_and_can_be_replaced() {
     first.run(&["push"]);
     // What was written since is sealed with a key that the removed slot never held.
     assert_eq!(second.fails(&["machines"]).0, "wrong_key");
+    // A machine that had joined before reads the keys again with a phrase that still holds.
+    let early = Machine::joining("early", &place, &phrase);
+    first.run(&["key-rotate"]);
+    first.write("a", "3");
+    first.take("three");
+    first.run(&["push"]);
+    assert_eq!(early.fails(&["machines"]).0, "wrong_key");
+    early.join(&place, &phrase);
+    assert_eq!(early.run(&["machines"])[0]["projects"][0]["checkpoints"], 3);
     let fourth = Machine::joining("delta", &place, &phrase);
     let machines = fourth.run(&["machines"]);
-    assert_eq!(machines[0]["projects"][0]["checkpoints"], 2);
+    assert_eq!(machines[0]["projects"][0]["checkpoints"], 3);
     assert_eq!(fourth.run(&["verify", "--read-data"])["findings"], serde_json::json!([]));
     let last = first.run(&["keys"])["slots"][0]["slot"].as_str().expect("a slot").to_owned();
     assert_eq!(first.fails(&["key-remove", &last]).0, "invalid");

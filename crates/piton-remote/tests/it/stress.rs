@@ -32,6 +32,7 @@ struct Counts {
     failures: AtomicU64,
     kills: AtomicU64,
     collections: AtomicU64,
+    failed_collections: AtomicU64,
     deleted: AtomicU64,
 }
 
@@ -60,10 +61,10 @@ fn no_live_object_is_ever_deleted_and_every_ref_can_be_restored() {
         }
         while Instant::now() < ends {
             let output = collector.output(&["collect", "--grace-secs", "3", "--lease-secs", "8"]);
-            if let Ok(report) = serde_json::from_slice::<serde_json::Value>(&output.stdout) {
-                counts.deleted.fetch_add(report["deleted"].as_u64().unwrap_or(0), Ordering::Relaxed);
-            }
-            counts.collections.fetch_add(1, Ordering::Relaxed);
+            let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+            counts.deleted.fetch_add(report["deleted"].as_u64().unwrap_or(0), Ordering::Relaxed);
+            let count = if output.status.success() { &counts.collections } else { &counts.failed_collections };
+            count.fetch_add(1, Ordering::Relaxed);
             std::thread::sleep(Duration::from_millis(300));
         }
     });
@@ -73,16 +74,18 @@ fn no_live_object_is_ever_deleted_and_every_ref_can_be_restored() {
         report["findings"].as_array().expect("findings").iter().filter(|one| one["key"] != "ref").collect();
     let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
     println!(
-        "{} pushes, {} failed, {} killed, {} collections, {} objects deleted, {} checkpoints of {} refs",
+        "{} pushes, {} failed, {} killed, {} collections ({} failed), {} objects deleted, {} checkpoints of {} refs",
         get(&counts.pushes),
         get(&counts.failures),
         get(&counts.kills),
         get(&counts.collections),
+        get(&counts.failed_collections),
         get(&counts.deleted),
         report["checkpoints"],
         report["refs"]
     );
     assert!(findings.is_empty(), "{findings:?}");
+    assert!(get(&counts.deleted) > 0, "nothing was collected: the test shows nothing");
     assert!(get(&counts.pushes) > 0 && get(&counts.kills) > 0 && report["checkpoints"].as_u64() > Some(0), "{report}");
 }
 

@@ -319,7 +319,9 @@ mod tests {
         assert_eq!(read.reason, "before terminal: x y");
         assert_eq!((read.tree, read.parent, read.time), (id, Some(id), time));
         assert_eq!(read.facts, facts);
-        assert_eq!((time_of(&new.encode()), project_of(&new.encode())), (Some(time.secs), Some(project())));
+        assert_eq!((time_of(&new.encode()), project_of(&new.encode())), (Some(time.secs), None), "it was fetched");
+        let own = NewCheckpoint { facts: &Facts { fetched: None, ..facts.clone() }, ..new }.encode();
+        assert_eq!(project_of(&own), Some(project()));
     }
 
     #[test]

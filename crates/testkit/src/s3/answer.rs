@@ -23,8 +23,14 @@ impl Reply {
     }
 }
 
-/// Writes an answer.
-pub(super) fn send(out: &mut TcpStream, status: u16, headers: &[(String, String)], body: &[u8]) -> io::Result<()> {
+/// Writes an answer. That to a HEAD request has no body, whatever its length.
+pub(super) fn send(
+    out: &mut TcpStream,
+    is_head: bool,
+    status: u16,
+    headers: &[(String, String)],
+    body: &[u8],
+) -> io::Result<()> {
     let mut text = format!("HTTP/1.1 {status} OK\r\n");
     if !headers.iter().any(|(name, _)| name == "content-length") {
         text.push_str(&format!("content-length: {}\r\n", body.len()));
@@ -34,7 +40,7 @@ pub(super) fn send(out: &mut TcpStream, status: u16, headers: &[(String, String)
     }
     text.push_str("\r\n");
     out.write_all(text.as_bytes())?;
-    out.write_all(body)
+    if is_head { Ok(()) } else { out.write_all(body) }
 }
 
 /// Does what is asked.

@@ -284,13 +284,14 @@ fn serve(shared: &Arc<Shared>, stream: TcpStream) -> Option<()> {
             return None;
         }
         let hostility = shared.hostility();
+        let is_head = request.method == "HEAD";
         let is_write = matches!(&*request.method, "PUT" | "POST" | "DELETE");
         if shared.rolls(hostility.unavailable) {
-            answer::send(&mut out, 503, &[], b"<Error><Code>SlowDown</Code></Error>").ok()?;
+            answer::send(&mut out, is_head, 503, &[], b"<Error><Code>SlowDown</Code></Error>").ok()?;
             continue;
         }
         if is_write && shared.rolls(hostility.conflicts) {
-            answer::send(&mut out, 409, &[], b"<Error><Code>OperationAborted</Code></Error>").ok()?;
+            answer::send(&mut out, is_head, 409, &[], b"<Error><Code>OperationAborted</Code></Error>").ok()?;
             continue;
         }
         let reply = answer::answer(shared, &request);
@@ -310,7 +311,7 @@ fn serve(shared: &Arc<Shared>, stream: TcpStream) -> Option<()> {
             thread::sleep(Duration::from_millis(millis as u64));
         }
         shared.bytes_out.fetch_add(reply.object_bytes, Ordering::Relaxed);
-        answer::send(&mut out, reply.status, &reply.headers, &reply.body).ok()?;
+        answer::send(&mut out, is_head, reply.status, &reply.headers, &reply.body).ok()?;
         out.flush().ok()?;
     }
 }
