@@ -178,7 +178,12 @@ fn decide(script: &Script, tools: &[Tool], events: &[Event], project: &str, othe
         return Some(Say::Text(otherwise));
     };
     let done = events[asked..].iter().filter(|event| matches!(event, Event::ToolResult)).count();
-    match script.steps.get(done) {
+    let mut results = 0;
+    let next = script.steps.iter().find(|step| {
+        results += step.results();
+        results > done
+    });
+    match next {
         Some(step) => Some(tools::call(step, tools, project)),
         None => script.ending.clone().map(Say::Text),
     }

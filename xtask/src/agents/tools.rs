@@ -17,7 +17,15 @@ pub(super) struct Tool {
 #[derive(Debug, Clone)]
 pub(super) enum Say {
     Text(String),
-    Call { tool: String, namespace: Option<String>, arguments: Arguments },
+    /// Calls that the agent may carry out at the same time.
+    Calls(Vec<ToolCall>),
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct ToolCall {
+    pub(super) tool: String,
+    pub(super) namespace: Option<String>,
+    pub(super) arguments: Arguments,
 }
 
 #[derive(Debug, Clone)]
@@ -31,6 +39,8 @@ pub(super) enum Arguments {
 pub(super) enum Step {
     /// Runs a command with the agent's shell tool.
     Shell(String),
+    /// Runs several commands with the agent's shell tool, called in one reply.
+    Parallel(Vec<String>),
     /// Writes a file with the agent's own tool for that. The path is relative to the project.
     Write { path: String, text: String },
     /// Starts a subagent with this prompt, and goes on without waiting for it.
@@ -59,6 +69,16 @@ const SEARCHES: [&str; 2] = ["ToolSearch", "tool_search"];
 pub(super) const NO_TOOL: &str = "There is no such tool.";
 const WRITERS: [&str; 7] = ["Write", "write_file", "write", "create_file", "create", "apply_patch", "patch"];
 
+impl Step {
+    /// Returns the number of results that the agent sends back.
+    pub(super) fn results(&self) -> usize {
+        match self {
+            Self::Parallel(commands) => commands.len(),
+            _ => 1,
+        }
+    }
+}
+
 fn find<'a>(tools: &'a [Tool], names: &[&str]) -> Option<&'a Tool> {
     names.iter().find_map(|name| tools.iter().find(|tool| tool.name == *name))
 }
@@ -72,6 +92,10 @@ pub(super) fn are_usable(tools: &[Tool]) -> bool {
 pub(super) fn call(step: &Step, tools: &[Tool], project: &str) -> Say {
     match step {
         Step::Shell(command) => call_shell(command, tools),
+        Step::Parallel(commands) => {
+            let calls = commands.iter().map(|command| call_shell(command, tools));
+            Say::Calls(calls.flat_map(|say| if let Say::Calls(calls) = say { calls } else { Vec::new() }).collect())
+        }
         Step::Background(prompt) => call_subagent(prompt, tools, true),
         Step::Subagent(prompt) => call_subagent(prompt, tools, false),
         Step::Mcp { server, tool, arguments } => call_mcp(server, tool, arguments, tools),
@@ -154,7 +178,7 @@ fn call_writer(tool: &Tool, path: &str, text: &str, project: &str) -> Say {
 }
 
 fn with_arguments(tool: &Tool, arguments: Arguments) -> Say {
-    Say::Call { tool: tool.name.clone(), namespace: tool.namespace.clone(), arguments }
+    Say::Calls(vec![ToolCall { tool: tool.name.clone(), namespace: tool.namespace.clone(), arguments }])
 }
 
 /// Returns the arguments for a tool: of each group of names the one that the schema has, then everything else that it

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::super::http::Reply;
 use super::super::model::Event;
-use super::super::tools::{Arguments, Say, Tool};
+use super::super::tools::{Arguments, Say, Tool, ToolCall};
 use super::{fresh, json_reply, stream, text_of};
 
 pub(super) fn parse(body: &Value) -> (Vec<Tool>, Vec<Event>) {
@@ -29,21 +29,15 @@ pub(super) fn parse(body: &Value) -> (Vec<Tool>, Vec<Event>) {
 }
 
 pub(super) fn reply(body: &Value, say: &Say) -> Reply {
-    let (block, stop) = match say {
-        Say::Text(text) => (json!({"type": "text", "text": text}), "end_turn"),
-        Say::Call { tool, arguments, .. } => {
-            let input = match arguments {
-                Arguments::Json(value) => value.clone(),
-                Arguments::Text(text) => json!({"input": text}),
-            };
-            (json!({"type": "tool_use", "id": fresh("toolu_01"), "name": tool, "input": input}), "tool_use")
-        }
+    let (blocks, stop) = match say {
+        Say::Text(text) => (vec![json!({"type": "text", "text": text})], "end_turn"),
+        Say::Calls(calls) => (calls.iter().map(block).collect(), "tool_use"),
     };
     let usage = json!({
         "input_tokens": 100, "output_tokens": 20, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0,
     });
     let mut message = json!({
-        "id": fresh("msg_01"), "type": "message", "role": "assistant", "model": body["model"], "content": [block],
+        "id": fresh("msg_01"), "type": "message", "role": "assistant", "model": body["model"], "content": blocks,
         "stop_reason": stop, "stop_sequence": null, "usage": usage,
     });
     if body["stream"] != true {
@@ -51,24 +45,31 @@ pub(super) fn reply(body: &Value, say: &Say) -> Reply {
     }
     message["content"] = json!([]);
     message["stop_reason"] = json!(null);
-    let (start, delta) = match block["type"].as_str() {
-        Some("text") => (json!({"type": "text", "text": ""}), json!({"type": "text_delta", "text": block["text"]})),
-        _ => {
-            let mut start = block.clone();
-            start["input"] = json!({});
-            (start, json!({"type": "input_json_delta", "partial_json": block["input"].to_string()}))
-        }
-    };
-    let events = [
-        json!({"type": "message_start", "message": message}),
-        json!({"type": "content_block_start", "index": 0, "content_block": start}),
-        json!({"type": "content_block_delta", "index": 0, "delta": delta}),
-        json!({"type": "content_block_stop", "index": 0}),
-        json!({
-            "type": "message_delta", "delta": {"stop_reason": stop, "stop_sequence": null},
-            "usage": {"output_tokens": 20},
-        }),
-        json!({"type": "message_stop"}),
-    ];
+    let mut events = vec![json!({"type": "message_start", "message": message})];
+    for (index, block) in blocks.iter().enumerate() {
+        let (start, delta) = match block["type"].as_str() {
+            Some("text") => (json!({"type": "text", "text": ""}), json!({"type": "text_delta", "text": block["text"]})),
+            _ => {
+                let mut start = block.clone();
+                start["input"] = json!({});
+                (start, json!({"type": "input_json_delta", "partial_json": block["input"].to_string()}))
+            }
+        };
+        events.push(json!({"type": "content_block_start", "index": index, "content_block": start}));
+        events.push(json!({"type": "content_block_delta", "index": index, "delta": delta}));
+        events.push(json!({"type": "content_block_stop", "index": index}));
+    }
+    events.push(json!({
+        "type": "message_delta", "delta": {"stop_reason": stop, "stop_sequence": null}, "usage": {"output_tokens": 20},
+    }));
+    events.push(json!({"type": "message_stop"}));
     stream(&events, true, "")
+}
+
+fn block(call: &ToolCall) -> Value {
+    let input = match &call.arguments {
+        Arguments::Json(value) => value.clone(),
+        Arguments::Text(text) => json!({"input": text}),
+    };
+    json!({"type": "tool_use", "id": fresh("toolu_01"), "name": call.tool, "input": input})
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::super::http::Reply;
 use super::super::model::Event;
-use super::super::tools::{Arguments, Say, Tool};
+use super::super::tools::{Arguments, Say, Tool, ToolCall};
 use super::{fresh, json_reply, seconds, stream, text_of, tokens_of};
 
 pub(super) fn parse(body: &Value) -> (Vec<Tool>, Vec<Event>) {
@@ -29,14 +29,9 @@ pub(super) fn reply(body: &Value, say: &Say) -> Reply {
     let usage = json!({"prompt_tokens": tokens, "completion_tokens": 20, "total_tokens": tokens + 20});
     let (message, finish) = match say {
         Say::Text(text) => (json!({"role": "assistant", "content": text}), "stop"),
-        Say::Call { tool, arguments, .. } => {
-            let arguments = match arguments {
-                Arguments::Json(value) => value.to_string(),
-                Arguments::Text(text) => json!({"input": text}).to_string(),
-            };
-            let function = json!({"name": tool, "arguments": arguments});
-            let call = json!({"index": 0, "id": fresh("call_"), "type": "function", "function": function});
-            (json!({"role": "assistant", "content": null, "tool_calls": [call]}), "tool_calls")
+        Say::Calls(calls) => {
+            let calls: Vec<_> = calls.iter().enumerate().map(|(index, call)| function(index, call)).collect();
+            (json!({"role": "assistant", "content": null, "tool_calls": calls}), "tool_calls")
         }
     };
     if body["stream"] != true {
@@ -59,4 +54,13 @@ pub(super) fn reply(body: &Value, say: &Say) -> Reply {
         last,
     ];
     stream(&events, false, "data: [DONE]\n\n")
+}
+
+fn function(index: usize, call: &ToolCall) -> Value {
+    let arguments = match &call.arguments {
+        Arguments::Json(value) => value.to_string(),
+        Arguments::Text(text) => json!({"input": text}).to_string(),
+    };
+    let function = json!({"name": call.tool, "arguments": arguments});
+    json!({"index": index, "id": fresh("call_"), "type": "function", "function": function})
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::super::http::Reply;
 use super::super::model::Event;
-use super::super::tools::{Arguments, Say, Tool};
+use super::super::tools::{Arguments, Say, Tool, ToolCall};
 use super::{fresh, json_reply, stream, tokens_of};
 
 pub(super) fn parse(body: &Value) -> (Vec<Tool>, Vec<Event>) {
@@ -27,18 +27,11 @@ pub(super) fn parse(body: &Value) -> (Vec<Tool>, Vec<Event>) {
 }
 
 pub(super) fn reply(target: &str, body: &Value, say: &Say) -> Reply {
-    let part = match say {
-        Say::Text(text) => json!({"text": text}),
-        Say::Call { tool, arguments, .. } => {
-            let arguments = match arguments {
-                Arguments::Json(value) => value.clone(),
-                Arguments::Text(text) => json!({"input": text}),
-            };
-            let call = json!({"name": tool, "args": arguments, "id": fresh("fc")});
-            json!({"functionCall": call, "thoughtSignature": "c2ln"})
-        }
+    let parts = match say {
+        Say::Text(text) => vec![json!({"text": text})],
+        Say::Calls(calls) => calls.iter().map(part).collect(),
     };
-    let content = json!({"role": "model", "parts": [part]});
+    let content = json!({"role": "model", "parts": parts});
     let tokens = tokens_of(body);
     let answer = json!({
         "candidates": [{"content": content, "finishReason": "STOP", "index": 0}],
@@ -50,4 +43,13 @@ pub(super) fn reply(target: &str, body: &Value, say: &Say) -> Reply {
         (true, false) => json_reply(200, &json!([answer])),
         (false, _) => json_reply(200, &answer),
     }
+}
+
+fn part(call: &ToolCall) -> Value {
+    let arguments = match &call.arguments {
+        Arguments::Json(value) => value.clone(),
+        Arguments::Text(text) => json!({"input": text}),
+    };
+    let call = json!({"name": call.tool, "args": arguments, "id": fresh("fc")});
+    json!({"functionCall": call, "thoughtSignature": "c2ln"})
 }

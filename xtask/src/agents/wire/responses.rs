@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::super::http::Reply;
 use super::super::model::Event;
-use super::super::tools::{Arguments, Say, Tool};
+use super::super::tools::{Arguments, Say, Tool, ToolCall};
 use super::{fresh, json_reply, seconds, stream, text_of};
 
 pub(super) fn parse(body: &Value) -> (Vec<Tool>, Vec<Event>) {
@@ -56,14 +56,17 @@ fn add(tools: &mut Vec<Tool>, tool: &Value, namespace: Option<&str>) {
 }
 
 pub(super) fn reply(body: &Value, say: &Say) -> Reply {
-    let item = item(say);
+    let items: Vec<_> = match say {
+        Say::Text(text) => vec![message(text)],
+        Say::Calls(calls) => calls.iter().map(item).collect(),
+    };
     let usage = json!({
         "input_tokens": 100, "input_tokens_details": {"cached_tokens": 0}, "output_tokens": 20,
         "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": 120,
     });
     let response = json!({
         "id": fresh("resp_"), "object": "response", "created_at": seconds(), "status": "completed",
-        "model": body["model"], "output": [item], "usage": usage, "error": null, "incomplete_details": null,
+        "model": body["model"], "output": items, "usage": usage, "error": null, "incomplete_details": null,
         "parallel_tool_calls": true, "tool_choice": "auto", "tools": [],
     });
     if body["stream"] != true {
@@ -74,15 +77,26 @@ pub(super) fn reply(body: &Value, say: &Say) -> Reply {
     created["output"] = json!([]);
     created["usage"] = json!(null);
     let mut events = vec![json!({"type": "response.created", "response": created})];
-    let mut added = item.clone();
-    added["status"] = json!("in_progress");
-    let (id, at) = (&item["id"], json!({"output_index": 0, "item_id": item["id"]}));
+    events.extend(items.iter().enumerate().flat_map(|(index, item)| events_of(index, item)));
+    events.push(json!({"type": "response.completed", "response": response}));
+    for (number, event) in events.iter_mut().enumerate() {
+        event["sequence_number"] = json!(number);
+    }
+    stream(&events, true, "")
+}
+
+/// Returns the events with which an item of the output arrives.
+fn events_of(index: usize, item: &Value) -> Vec<Value> {
+    let at = json!({"output_index": index, "item_id": item["id"]});
     let event = |kind: &str, more: Value| {
         let mut event = at.clone();
         event["type"] = json!(kind);
         more.as_object().into_iter().flatten().for_each(|(key, value)| event[key] = value.clone());
         event
     };
+    let mut added = item.clone();
+    added["status"] = json!("in_progress");
+    let mut events = Vec::new();
     match item["type"].as_str() {
         Some("message") => {
             let text = &item["content"][0]["text"];
@@ -110,43 +124,39 @@ pub(super) fn reply(body: &Value, say: &Say) -> Reply {
             events.push(event("response.function_call_arguments.done", done));
         }
     }
-    debug_assert!(id.is_string());
     events.push(event("response.output_item.done", json!({"item": item})));
-    events.push(json!({"type": "response.completed", "response": response}));
-    for (number, event) in events.iter_mut().enumerate() {
-        event["sequence_number"] = json!(number);
-    }
-    stream(&events, true, "")
+    events
 }
 
-fn item(say: &Say) -> Value {
-    match say {
-        Say::Text(text) => json!({
-            "type": "message", "id": fresh("msg_"), "role": "assistant", "status": "completed",
-            "content": [{"type": "output_text", "text": text, "annotations": []}],
-        }),
-        Say::Call { tool, arguments: Arguments::Json(arguments), .. } if tool == "tool_search" => json!({
-            "type": "tool_search_call", "id": fresh("ts_"), "call_id": fresh("call_"), "status": "completed",
-            "execution": "client", "arguments": arguments,
-        }),
-        Say::Call { tool, namespace, arguments } => {
-            let mut item = json!({"call_id": fresh("call_"), "name": tool, "status": "completed"});
-            match arguments {
-                Arguments::Json(value) => {
-                    item["type"] = json!("function_call");
-                    item["id"] = json!(fresh("fc_"));
-                    item["arguments"] = json!(value.to_string());
-                }
-                Arguments::Text(text) => {
-                    item["type"] = json!("custom_tool_call");
-                    item["id"] = json!(fresh("ctc_"));
-                    item["input"] = json!(text);
-                }
-            }
-            if let Some(namespace) = namespace {
-                item["namespace"] = json!(namespace);
-            }
-            item
+fn message(text: &str) -> Value {
+    json!({
+        "type": "message", "id": fresh("msg_"), "role": "assistant", "status": "completed",
+        "content": [{"type": "output_text", "text": text, "annotations": []}],
+    })
+}
+
+fn item(call: &ToolCall) -> Value {
+    let mut item = json!({"call_id": fresh("call_"), "name": call.tool, "status": "completed"});
+    match &call.arguments {
+        Arguments::Json(arguments) if call.tool == "tool_search" => {
+            return json!({
+                "type": "tool_search_call", "id": fresh("ts_"), "call_id": fresh("call_"), "status": "completed",
+                "execution": "client", "arguments": arguments,
+            });
+        }
+        Arguments::Json(value) => {
+            item["type"] = json!("function_call");
+            item["id"] = json!(fresh("fc_"));
+            item["arguments"] = json!(value.to_string());
+        }
+        Arguments::Text(text) => {
+            item["type"] = json!("custom_tool_call");
+            item["id"] = json!(fresh("ctc_"));
+            item["input"] = json!(text);
         }
     }
+    if let Some(namespace) = &call.namespace {
+        item["namespace"] = json!(namespace);
+    }
+    item
 }
