@@ -8,8 +8,9 @@ mod hermes;
 mod opencode;
 mod qwen;
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
@@ -85,6 +86,11 @@ pub(super) trait Agent: Sync {
     /// that.
     fn rollback(&self) -> Option<&'static str>;
 
+    /// Returns true if `/resume ID` continues in another session, typed in the terminal interface.
+    fn resumes_inside(&self) -> bool {
+        false
+    }
+
     /// Returns the command that starts a new session in the terminal interface.
     fn clear(&self) -> &'static str;
 
@@ -114,6 +120,17 @@ pub(super) trait Agent: Sync {
         files_of(&scratch.home, session)
     }
 
+    /// Returns bytes that contain the title of a session: by default everything that is stored of it.
+    fn title(&self, scratch: &Scratch, session: &str) -> Result<Vec<u8>> {
+        self.conversation(scratch, session)
+    }
+
+    /// Returns the modes of the files of a session; none if it is in a database with all others.
+    fn modes(&self, scratch: &Scratch, session: &str) -> Result<BTreeSet<u32>> {
+        let files = transcripts(&scratch.home, session)?;
+        files.iter().map(|path| Ok(path.metadata()?.permissions().mode() & 0o7777)).collect()
+    }
+
     /// Returns the files that contain the hook's command and its timeout.
     fn hook_files(&self, scratch: &Scratch) -> Vec<PathBuf>;
 }
@@ -128,10 +145,19 @@ pub(super) const ALL: [&dyn Agent; 7] = [
     &copilot::Copilot,
 ];
 
-/// Returns names and contents of the transcripts with a session in their path. Some agents put only its first part there.
+/// Returns names and contents of the transcripts of a session.
 fn files_of(home: &Path, session: &str) -> Result<Vec<u8>> {
+    let mut all = Vec::new();
+    for path in transcripts(home, session)? {
+        all.extend([path.as_os_str().as_encoded_bytes(), &fs::read(&path)?].concat());
+    }
+    Ok(all)
+}
+
+/// Returns the files with a session in their path. Some agents put only its first part there.
+fn transcripts(home: &Path, session: &str) -> Result<Vec<PathBuf>> {
     let short = session.split('-').next().unwrap_or(session);
-    let mut all: BTreeMap<PathBuf, Vec<u8>> = BTreeMap::new();
+    let mut all = Vec::new();
     let mut dirs = vec![home.to_owned()];
     while let Some(dir) = dirs.pop() {
         for entry in fs::read_dir(&dir)? {
@@ -140,13 +166,14 @@ fn files_of(home: &Path, session: &str) -> Result<Vec<u8>> {
             let is_own = name.contains(session) || name.contains("chats") && name.contains(short);
             if path.is_dir() && !path.is_symlink() && !name.contains(".hermes/checkpoints") {
                 dirs.push(path);
-            } else if is_own && name.ends_with(".jsonl") {
-                all.insert(path.clone(), fs::read(&path)?);
+            } else if is_own && (name.ends_with(".jsonl") || name.ends_with("/workspace.yaml")) {
+                all.push(path);
             }
         }
     }
+    all.sort();
     ensure!(!all.is_empty(), "no transcript of {session} in {}", home.display());
-    Ok(all.into_iter().flat_map(|(path, bytes)| [path.into_os_string().into_encoded_bytes(), bytes].concat()).collect())
+    Ok(all)
 }
 
 /// Returns the rows that a query finds in a database, as text. The driver of Python reads it.

@@ -163,7 +163,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario {
         name: "rewind-subagent",
         mode: Mode::Headless,
-        checks: &["rewind-subagent", "rewind-subagent-next"],
+        checks: &["rewind-subagent", "rewind-subagent-next", "rewind-parallel"],
         fits: always,
         is_quick: false,
         run: rewind::with_subagent,
@@ -171,7 +171,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario {
         name: "rewind-terminal",
         mode: Mode::Tui,
-        checks: &["rewind-open", "rewind-printed", "rewind-exec", "rewind-typed"],
+        checks: &["rewind-open", "rewind-printed", "rewind-exec", "rewind-typed", "rewind-inside"],
         fits: always,
         is_quick: false,
         run: rewind_terminal::in_terminal,

@@ -75,6 +75,10 @@ impl Agent for Claude {
         Some("/rollback")
     }
 
+    fn resumes_inside(&self) -> bool {
+        true
+    }
+
     fn clear(&self) -> &'static str {
         "/clear"
     }

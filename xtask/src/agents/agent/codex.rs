@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 
 use super::super::install::{Package, Source};
 use super::super::scratch::Scratch;
-use super::{Agent, json_string, words};
+use super::{Agent, json_string, rows_of, words};
 
 pub(super) struct Codex;
 
@@ -106,6 +106,10 @@ impl Agent for Codex {
         Some("piton rollback")
     }
 
+    fn resumes_inside(&self) -> bool {
+        true
+    }
+
     fn clear(&self) -> &'static str {
         "/clear"
     }
@@ -116,6 +120,11 @@ impl Agent for Codex {
         let more = format!("\n[mcp_servers.{name}]\ncommand = {program}\nargs = {arguments}\n");
         fs::write(&path, fs::read_to_string(&path)? + &more)?;
         Ok(true)
+    }
+
+    fn title(&self, scratch: &Scratch, session: &str) -> Result<Vec<u8>> {
+        let query = ("SELECT name FROM threads WHERE id = ?", session);
+        rows_of(scratch, &scratch.home.join(".codex/state_5.sqlite"), &[query])
     }
 
     fn hook_files(&self, scratch: &Scratch) -> Vec<PathBuf> {

@@ -62,6 +62,10 @@ impl Agent for Copilot {
         Some("/rollback")
     }
 
+    fn resumes_inside(&self) -> bool {
+        true
+    }
+
     fn clear(&self) -> &'static str {
         "/clear"
     }

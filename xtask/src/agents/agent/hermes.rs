@@ -1,5 +1,6 @@
 //! Hermes.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use anyhow::Result;
@@ -72,6 +73,10 @@ impl Agent for Hermes {
         Some("/piton")
     }
 
+    fn resumes_inside(&self) -> bool {
+        true
+    }
+
     fn clear(&self) -> &'static str {
         "/new"
     }
@@ -95,6 +100,10 @@ impl Agent for Hermes {
 
     fn compact(&self) -> &'static str {
         "/compress"
+    }
+
+    fn modes(&self, _scratch: &Scratch, _session: &str) -> Result<BTreeSet<u32>> {
+        Ok(BTreeSet::new())
     }
 
     fn hook_files(&self, scratch: &Scratch) -> Vec<PathBuf> {

@@ -1,5 +1,6 @@
 //! opencode.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
@@ -98,6 +99,10 @@ impl Agent for Opencode {
             ("SELECT * FROM part WHERE session_id = ? ORDER BY id", session),
         ];
         rows_of(scratch, &scratch.home.join(".local/share/opencode/opencode.db"), &queries)
+    }
+
+    fn modes(&self, _scratch: &Scratch, _session: &str) -> Result<BTreeSet<u32>> {
+        Ok(BTreeSet::new())
     }
 
     fn hook_files(&self, scratch: &Scratch) -> Vec<PathBuf> {

@@ -60,7 +60,22 @@ pub(super) fn rewind_to(scratch: &Scratch, index: usize, want: &State) -> Result
     ensure!(forked.is_some() == (index > 0), "the fork before prompt {} is {conversation}", index + 1);
     let command = conversation["command"].as_str().context("no command")?;
     ensure!(forked.is_none_or(|forked| command.contains(forked)), "the command does not name the fork: {command}");
+    if let Some(forked) = forked {
+        expect_like_original(scratch, &session, forked, PROMPTS[index])?;
+    }
     Ok(Rewound { forked: forked.map(str::to_owned), command: command.to_owned() })
+}
+
+/// Fails unless a fork has the permissions of the original, and a title by the prompt before which it ends.
+fn expect_like_original(scratch: &Scratch, session: &str, forked: &str, prompt: &str) -> Result<()> {
+    let modes = |session: &str| scratch.agent.modes(scratch, session);
+    let (want, found) = (modes(session)?, modes(forked)?);
+    ensure!(found == want, "the modes of the fork are {found:?}, should be {want:?} (decimal)");
+    let stored = scratch.agent.title(scratch, forked)?;
+    let title = format!("before: {prompt}");
+    let is_titled = stored.windows(title.len()).any(|window| window == title.as_bytes());
+    ensure!(is_titled, "the fork {forked} has no title `{title}`");
+    Ok(())
 }
 
 /// Rewinds to the prompt at `index`, and continues in the fork without a terminal.
@@ -184,17 +199,25 @@ pub(super) fn in_worktree(run: &mut Run) -> Result<()> {
 }
 
 const SUBTASK: &str = "look into the subword matter";
+/// Results of two commands that the model calls for at once.
+const RESULTS: [&str; 2] = ["parallelword one", "parallelword two"];
 
-/// A conversation in which a subagent worked: it goes back like any other.
+/// A conversation in which a subagent worked and two tools ran in parallel: it goes back like any other.
 pub(super) fn with_subagent(run: &mut Run) -> Result<()> {
     run.scratch.protect()?;
     run.scratch.model.set_subagent(SUBTASK, vec![Step::Shell("echo sub > sub.txt".to_owned())]);
     // Some agents do not wait for their subagents.
     let wait = "for i in $(seq 100); do test -e sub.txt && break; sleep 0.1; done";
-    let steps = [Step::Subagent(SUBTASK.to_owned()), Step::Shell(wait.to_owned())];
+    let parallel = ["one", "two"].map(|word| format!("printf 'parallel%s %s\\n' word {word}"));
+    let steps = [Step::Subagent(SUBTASK.to_owned()), Step::Shell(wait.to_owned()), Step::Parallel(parallel.to_vec())];
     let (states, session) = four_prompts(&mut run.scratch, &steps)?;
     ensure!(run.scratch.project.join("sub.txt").exists(), "no subagent ran");
     run.check("rewind-subagent", |scratch| rewind(scratch, 2, &states, &session));
     run.check("rewind-subagent-next", |scratch| rewind(scratch, 1, &states, &session));
+    run.check("rewind-parallel", |scratch| {
+        let asked = ["go on after the rewind to 3", "go on after the rewind to 2"];
+        let mut both = asked.iter().flat_map(|asked| RESULTS.map(|words| (asked, words)));
+        both.try_for_each(|(asked, words)| expect_held(scratch, 0, asked, words, true))
+    });
     Ok(())
 }

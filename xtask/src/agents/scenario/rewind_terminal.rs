@@ -67,17 +67,36 @@ pub(super) fn in_terminal(run: &mut Run) -> Result<()> {
         same(&scratch.state(), &states[2], "after `piton rewind --exec`")?;
         go_on(&mut terminal, scratch, "go on by exec", 2)
     });
+    typed(run, &states[1])
+}
+
+/// A rollback typed in the agent, and then the session that its answer names.
+fn typed(run: &mut Run, want: &State) -> Result<()> {
     let Some(command) = run.scratch.agent.rollback() else {
         run.skip("rewind-typed", "the agent has no such command");
+        run.skip("rewind-inside", "the agent has no such command");
         return Ok(());
     };
+    let mut terminal = Terminal::start(&run.scratch)?;
     run.check("rewind-typed", |scratch| {
         let row = scratch.row_of(PROMPTS[1])?;
-        let mut terminal = Terminal::start(scratch)?;
         terminal.prompt(scratch, "look at it once more", Vec::new())?;
         terminal.send(&format!("{command} {}", row.short_id))?;
         terminal.wait_for("Continue there with", || Ok(()))?;
-        same(&scratch.state(), &states[1], "after the typed rollback")
+        same(&scratch.state(), want, "after the typed rollback")
+    });
+    if !run.scratch.agent.resumes_inside() {
+        run.skip("rewind-inside", "the agent has no command for that with the id of a session");
+        return Ok(());
+    }
+    run.check("rewind-inside", |scratch| {
+        let forks = scratch.piton_json(&["rewind", "--list"])?;
+        let fork = forks[0]["forked_session"].as_str().context("no fork")?;
+        terminal.rest()?;
+        terminal.send(&format!("/resume {fork}"))?;
+        terminal.wait_for(&ending(1), || Ok(()))?;
+        terminal.rest()?;
+        go_on(&mut terminal, scratch, "go on inside", 1)
     });
     Ok(())
 }
