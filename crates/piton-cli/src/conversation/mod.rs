@@ -22,6 +22,8 @@ use piton::{Moment, TurnRecord};
 
 pub(crate) use self::draft::{Draft, DraftBody, MadeFork, NewFile};
 
+/// Larger conversations are not forked: all of it is read, and written once more.
+pub(crate) const CONVERSATION_BYTES_MAX: u64 = 128 << 20;
 /// Maximum number of characters of a prompt in the title of a fork.
 const TITLE_CHARS_MAX: usize = 60;
 
@@ -37,6 +39,11 @@ impl WhyNot {
     /// Returns the reason for a conversation that contains something unknown.
     pub(crate) fn format(what: impl std::fmt::Display) -> Self {
         Self(format!("it is in a format that piton does not know: {what}"))
+    }
+
+    /// Returns the reason for a conversation of more than [`CONVERSATION_BYTES_MAX`] bytes.
+    pub(crate) fn too_large() -> Self {
+        Self(format!("it is larger than {} MB", CONVERSATION_BYTES_MAX >> 20))
     }
 
     /// Returns the reason for a file that cannot be read.

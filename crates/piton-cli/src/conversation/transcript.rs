@@ -7,11 +7,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::{NewFile, WhyNot};
+use super::{CONVERSATION_BYTES_MAX, NewFile, WhyNot};
 use crate::platform;
-
-/// Larger conversations are not forked: all of it is read, and written once more.
-const BYTES_MAX: u64 = 128 << 20;
 
 /// A conversation on disk, as it was when it was read.
 pub(crate) struct Transcript {
@@ -32,12 +29,11 @@ impl Transcript {
         if !stat.is_file() {
             return Err(WhyNot::new(format!("{} is not a regular file", path.display())));
         }
-        if stat.len() > BYTES_MAX {
-            let why = format!("it is larger than {} MB", BYTES_MAX >> 20);
-            return Err(WhyNot::new(why));
+        if stat.len() > CONVERSATION_BYTES_MAX {
+            return Err(WhyNot::too_large());
         }
         let mut bytes = Vec::new();
-        file.take(BYTES_MAX).read_to_end(&mut bytes).map_err(failed)?;
+        file.take(CONVERSATION_BYTES_MAX).read_to_end(&mut bytes).map_err(failed)?;
         Ok(Self { path: path.to_owned(), bytes, stat })
     }
 

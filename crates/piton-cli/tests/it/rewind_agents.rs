@@ -348,6 +348,45 @@ fn opencode_is_declined_if_it_is_unknown_missing_or_does_not_start() {
     }
 }
 
+/// A server that answers as that of opencode does: a session, and messages of 200 MB.
+const HUGE_OPENCODE: &str = r#"#!/usr/bin/env python3
+import http.server, json, sys
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        if "/message" in self.path:
+            self.send_header("Content-Length", str(200 << 20))
+            self.end_headers()
+            for _ in range(200):
+                self.wfile.write(b" " * (1 << 20))
+            return
+        body = json.dumps({"id": "ses_1", "version": "1.18.33", "directory": "/"}).encode()
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+print("opencode server listening on http://127.0.0.1:" + str(server.server_port), flush=True)
+server.serve_forever()
+"#;
+
+#[test]
+fn a_huge_conversation_in_a_database_is_declined() {
+    if !has_program("python3") {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    sandbox.tree("file = before");
+    fs::create_dir(sandbox.root().join("bin")).expect("a directory");
+    (1..=4).for_each(|number| ask_opencode(&sandbox, "1.18.33", number));
+    sandbox.write_program(&sandbox.root().join("bin/opencode"), HUGE_OPENCODE);
+    declined(&sandbox, ".config", &row_of(&sandbox, "prompt number 3"), "it is larger than 128 MB", "opencode");
+    let sandbox = hermes();
+    sql(&sandbox, &["UPDATE messages SET content = printf('%.*c', 200000000, 'x') WHERE id = 1"]);
+    declined(&sandbox, ".hermes/state.db", &row_of(&sandbox, "prompt number 3"), "it is larger than 128 MB", "hermes");
+}
+
 /// Makes the database of Hermes with the tables that its version 0.19 has, and runs statements in it.
 const DATABASE: &str = r#"
 import re, sqlite3, sys

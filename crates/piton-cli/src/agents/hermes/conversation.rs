@@ -10,7 +10,9 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::conversation::{ChatMessage, ConversationSpec, CutRequest, Draft, ForkDatabase, MadeFork, WhyNot};
+use crate::conversation::{
+    CONVERSATION_BYTES_MAX, ChatMessage, ConversationSpec, CutRequest, Draft, ForkDatabase, MadeFork, WhyNot,
+};
 
 pub(super) const SPEC: ConversationSpec = ConversationSpec {
     versions: &["0.19."],
@@ -35,8 +37,12 @@ fn plan(request: &CutRequest<'_>) -> Result<Draft, WhyNot> {
     let python = python(request.find_program)?;
     let ask = json!({
         "do": "plan", "db": database(request.home)?, "session": request.turn.session, "ordinal": ordinal, "time": time.secs,
+        "bytes_max": CONVERSATION_BYTES_MAX,
     });
     let answer = run(&python, &ask)?;
+    if answer["is_too_large"] == true {
+        return Err(WhyNot::too_large());
+    }
     let dir = answer["cwd"].as_str().map(PathBuf::from);
     if answer["is_empty"] == true {
         return Ok(Draft::nothing(dir));

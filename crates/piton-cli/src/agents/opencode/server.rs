@@ -10,19 +10,18 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::conversation::WhyNot;
+use crate::conversation::{CONVERSATION_BYTES_MAX, WhyNot};
 use crate::platform;
 
 /// Time until the server listens.
 const START: Duration = Duration::from_secs(60);
 /// Time to wait for one answer.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Maximum length of an answer: all messages of a session.
-const ANSWER_BYTES_MAX: usize = 512 << 20;
 /// Runs a program until it ends or stdin is closed, which happens even if this process is killed, and then kills the whole
 /// group.
 const UNTIL_CLOSED: &str = r#"{ "$0" "$@" < /dev/null; kill -KILL 0; } & cat > /dev/null; kill -KILL 0"#;
 const ADDRESS: &str = "http://127.0.0.1:";
+const LAST_CHUNK: &[u8] = b"\r\n0\r\n\r\n";
 
 /// A running server. It is killed when this is dropped, together with what it started.
 pub(super) struct LoopbackServer {
@@ -102,9 +101,9 @@ impl LoopbackServer {
             answer.extend_from_slice(&piece[..count]);
             match parse(&answer, count == 0) {
                 Some(answer) => return Ok(answer),
-                None if count == 0 || answer.len() > ANSWER_BYTES_MAX => {
-                    return Err(WhyNot::format("the answer of its server"));
-                }
+                None if count == 0 => return Err(WhyNot::format("the answer of its server")),
+                // The longest answer is that with all messages.
+                None if answer.len() as u64 > CONVERSATION_BYTES_MAX => return Err(WhyNot::too_large()),
                 None => {}
             }
         }
@@ -130,7 +129,8 @@ fn parse(answer: &[u8], is_closed: bool) -> Option<(u16, Vec<u8>)> {
         lines.find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim().to_ascii_lowercase())
     };
     if header("transfer-encoding").is_some_and(|value| value.contains("chunked")) {
-        return Some((status, joined(body)?));
+        // Joining them at each piece that arrives would take quadratic time.
+        return if answer.ends_with(LAST_CHUNK) { Some((status, joined(body)?)) } else { None };
     }
     match header("content-length").and_then(|length| length.parse::<usize>().ok()) {
         Some(length) => Some((status, body.get(..length)?.to_vec())),

@@ -60,6 +60,12 @@ def messages(db, name):
     return [dict(zip(MESSAGES, row)) for row in rows]
 
 
+def size(db, name):
+    texts = "content tool_calls reasoning reasoning_content reasoning_details codex_reasoning_items codex_message_items api_content"
+    total = " + ".join("total(length(" + key + "))" for key in texts.split())
+    return db.execute("SELECT " + total + " FROM messages WHERE session_id = ?", (name,)).fetchone()[0]
+
+
 def digest(db, name):
     row = session(db, name)
     if row is None:
@@ -113,6 +119,8 @@ def is_copy(stored, message):
 
 def plan(ask):
     db = open_db(ask["db"], "ro")
+    if size(db, ask["session"]) > ask["bytes_max"]:
+        return {"is_too_large": True}
     row, kept = before(db, ask)
     shown = [[m["role"], (m["content"] or "")[:2000]] for m in kept if m["role"] in ("user", "assistant") and m["content"]]
     return {"cwd": row["cwd"], "messages": shown[-40:], "is_empty": not kept}
