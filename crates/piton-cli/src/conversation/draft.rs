@@ -38,7 +38,15 @@ impl Draft {
         session: String,
         files: Vec<NewFile>,
     ) -> Self {
-        Self { dir, messages, warning: None, body: DraftBody::Files { session, files } }
+        Self { dir, messages, warning: None, body: DraftBody::Files { session, files, set_title: None } }
+    }
+
+    /// Returns the fork with a call that gives it its title, for an agent whose files have no place for one.
+    pub(crate) fn titled_by(mut self, call: impl FnOnce() + 'static) -> Self {
+        if let DraftBody::Files { set_title, .. } = &mut self.body {
+            *set_title = Some(Box::new(call));
+        }
+        self
     }
 
     /// Returns a fork that the agent makes itself.
@@ -55,8 +63,8 @@ impl Draft {
 pub(crate) enum DraftBody {
     /// There is nothing before the prompt: a new session is the same.
     Nothing,
-    /// New files. The last one makes the fork visible to the agent.
-    Files { session: String, files: Vec<NewFile> },
+    /// New files. The last one makes the fork visible to the agent; then it gets its title, best effort.
+    Files { session: String, files: Vec<NewFile>, set_title: Option<Box<dyn FnOnce()>> },
     /// The agent makes the fork itself, when this is called.
     Made(Box<dyn FnOnce() -> std::result::Result<MadeFork, WhyNot>>),
 }
@@ -99,7 +107,7 @@ impl WrittenFork {
     ) -> anyhow::Result<Option<Self>> {
         match body {
             DraftBody::Nothing => Ok(None),
-            DraftBody::Files { session, files } => {
+            DraftBody::Files { session, files, set_title } => {
                 record.forked_session.clone_from(&session);
                 record.files = files.iter().map(NewFile::recorded).collect();
                 records.put(&record)?;
@@ -109,6 +117,9 @@ impl WrittenFork {
                     // The part that was written is of no use.
                     let _ = fork.remove(records);
                     return Err(error.into());
+                }
+                if let Some(set_title) = set_title {
+                    set_title();
                 }
                 Ok(Some(fork))
             }

@@ -234,7 +234,7 @@ fn the_fork_of_each_agent_ends_before_the_prompt() {
         for number in 1..=4 {
             assert_eq!(fork.contains(&format!("answer number {number}")), number < 3, "{kind:?}: {fork}");
         }
-        // The title names the prompt; Codex has no place for one in the file.
+        // The title names the prompt; that of Codex is in a database, and that of Copilot in another file.
         let is_titled = fork.contains("before: prompt number 3");
         assert_eq!(is_titled, [Kind::Gemini, Kind::Qwen].contains(&kind), "{kind:?}: {fork}");
         assert!(
@@ -385,6 +385,34 @@ fn a_huge_conversation_in_a_database_is_declined() {
     let sandbox = hermes();
     sql(&sandbox, &["UPDATE messages SET content = printf('%.*c', 200000000, 'x') WHERE id = 1"]);
     declined(&sandbox, ".hermes/state.db", &row_of(&sandbox, "prompt number 3"), "it is larger than 128 MB", "hermes");
+}
+
+/// Answers every request, and keeps it.
+const ANSWERING_CODEX: &str = r#"#!/bin/sh
+[ "$1" = app-server ] || exit 1
+while read -r line; do
+    echo "$line" >> "$CODEX_HOME/requests"
+    id=$(echo "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
+    [ -z "$id" ] || echo "{\"id\":$id,\"result\":{}}"
+done
+"#;
+
+#[test]
+fn codex_gives_a_fork_its_title() {
+    for (program, is_titled) in [(ANSWERING_CODEX, true), ("#!/bin/sh\nexit 1\n", false)] {
+        let sandbox = Sandbox::new();
+        four_turns(&sandbox, Kind::Codex, Kind::Codex.version());
+        fs::create_dir(sandbox.root().join("bin")).expect("a directory");
+        sandbox.write_program(&sandbox.root().join("bin/codex"), program);
+        let report = with_programs(&sandbox, &["rewind", &row_of(&sandbox, "prompt number 3"), "--json"]).done().json();
+        let forked = report["conversation"]["forked_session"].as_str().expect("a fork");
+        let requests = fs::read_to_string(sandbox.home().join(".codex/requests")).unwrap_or_default();
+        let named = requests.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let named: Vec<_> = named.filter(|request| request["method"] == "thread/name/set").collect();
+        assert_eq!(named.len(), usize::from(is_titled), "{requests}");
+        let want = json!({"threadId": forked, "name": "before: prompt number 3"});
+        assert!(named.iter().all(|request| request["params"] == want), "{requests}");
+    }
 }
 
 /// Makes the database of Hermes with the tables that its version 0.19 has, and runs statements in it.

@@ -54,7 +54,9 @@ fn plan(request: &CutRequest<'_>) -> Result<Draft, WhyNot> {
     }
     let name = format!("rollout-{}-{new}.jsonl", file_time(request.now));
     let file = transcript.sibling(transcript.beside(&name), bytes);
-    Ok(Draft::of_files(dir, messages, new, vec![file]))
+    let set_title = app_server::title_setter(request, dir.as_deref(), &new);
+    let draft = Draft::of_files(dir, messages, new, vec![file]);
+    Ok(if let Some(set_title) = set_title { draft.titled_by(set_title) } else { draft })
 }
 
 /// Returns the id of the turn that an event starts.
