@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 use testkit::Sandbox;
 
-use crate::hook_kit::{event, hook, prompt};
-use crate::kit::{Ran, piton};
+use crate::hook_kit::{event, hook, prompt, send};
+use crate::kit::{Ran, command, piton};
 use crate::restore_kit::{State, assert_same, exits, state_of, text};
 use crate::rewind_kit::{Claude, SESSION, files_beside, fork_of, with_programs};
 use crate::sweep::{After, Scene, fail, kill};
@@ -322,6 +322,27 @@ fn a_rollback_typed_in_the_agent_says_how_to_continue() {
     fs::remove_file(&transcript).expect("a transcript");
     let more = json!({"prompt": "/rollback p2", "transcript_path": transcript});
     hook(&sandbox, &["claude"], event(&sandbox, SESSION, "p8", "UserPromptSubmit", &more));
+}
+
+#[test]
+fn the_record_of_the_session_goes_back_too() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("file = before");
+    let mut claude = Claude::new(&sandbox);
+    let write = |task: &str| {
+        send(command(&sandbox).args(["session", "write", SESSION]), format!("task: {task}")).done();
+    };
+    for (number, task) in (1..).zip(["first", "second", "third"]) {
+        write(task);
+        claude.turn(number);
+    }
+    let report = piton(&sandbox, ["rewind", "p2", "--json"]).done().json();
+    assert_eq!(report["record"], "replaced");
+    assert!(report["conversation"]["forked_session"].is_string(), "{report}");
+    let record = || fs::read_to_string(sandbox.base().join(format!("{SESSION}.yaml"))).expect("a record");
+    assert!(record().starts_with("task: second\n"), "{}", record());
+    piton(&sandbox, ["undo"]).done();
+    assert!(record().starts_with("task: third\n"), "{}", record());
 }
 
 #[test]
