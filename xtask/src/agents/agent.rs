@@ -41,6 +41,12 @@ pub(super) trait Agent: Sync {
     /// Returns the command line for one prompt without a terminal, in a new session or in `session`.
     fn headless(&self, prompt: &str, session: Option<&str>) -> Vec<String>;
 
+    /// Returns the command line for one prompt without a terminal, in a fork of `session` that the agent makes itself;
+    /// `None` if it makes none.
+    fn headless_fork(&self, _prompt: &str, _session: &str) -> Option<Vec<String>> {
+        None
+    }
+
     /// Returns the session of a headless run, from its output.
     fn session(&self, printed: &str) -> Option<String>;
 

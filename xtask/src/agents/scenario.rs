@@ -161,6 +161,14 @@ pub(super) const ALL: &[Scenario] = &[
         run: rewind::in_worktree,
     },
     Scenario {
+        name: "rewind-own-fork",
+        mode: Mode::Headless,
+        checks: &["rewind-own-fork", "rewind-own-fork-first"],
+        fits: rewind::makes_forks,
+        is_quick: false,
+        run: rewind::of_own_fork,
+    },
+    Scenario {
         name: "rewind-subagent",
         mode: Mode::Headless,
         checks: &["rewind-subagent", "rewind-subagent-next", "rewind-parallel"],
@@ -171,7 +179,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario {
         name: "rewind-terminal",
         mode: Mode::Tui,
-        checks: &["rewind-open", "rewind-printed", "rewind-exec", "rewind-typed", "rewind-inside"],
+        checks: &["rewind-open", "rewind-running", "rewind-printed", "rewind-exec", "rewind-typed", "rewind-inside"],
         fits: always,
         is_quick: false,
         run: rewind_terminal::in_terminal,

@@ -322,8 +322,23 @@ impl Scratch {
         let ending = format!("That was turn {}.", self.runs);
         self.model.set_script(prompt, steps, &ending);
         let line = self.agent.headless(prompt, self.session.as_deref());
+        self.run_prompt(prompt, &line)
+    }
+
+    /// Gives the agent one prompt in a fork of the session that the agent makes itself, and continues there.
+    pub(super) fn prompt_in_fork(&mut self, prompt: &str, steps: Vec<Step>) -> Result<()> {
+        self.runs += 1;
+        self.model.set_script(prompt, steps, &format!("That was turn {}.", self.runs));
+        let old = self.session.take().context("no session")?;
+        let line = self.agent.headless_fork(prompt, &old).context("the agent makes no forks")?;
+        self.run_prompt(prompt, &line)?;
+        ensure!(self.session.as_ref() != Some(&old), "the agent made no fork");
+        Ok(())
+    }
+
+    fn run_prompt(&mut self, prompt: &str, line: &[String]) -> Result<()> {
         let log = format!("run-{}", self.runs);
-        let ran = self.run(&line, &log)?.ok(&line.join(" "))?;
+        let ran = self.run(line, &log)?.ok(&line.join(" "))?;
         self.session = self.agent.session(&format!("{}\n{}", ran.out, ran.err)).or_else(|| self.session.take());
         ensure!(self.session.is_some(), "no session in what `{prompt}` printed: log/{log}.out");
         let calls = self.model.calls();

@@ -51,6 +51,12 @@ impl Agent for Claude {
         line
     }
 
+    fn headless_fork(&self, prompt: &str, session: &str) -> Option<Vec<String>> {
+        let mut line = self.headless(prompt, Some(session));
+        line.push("--fork-session".to_owned());
+        Some(line)
+    }
+
     fn session(&self, printed: &str) -> Option<String> {
         json_string(printed, "session_id")
     }

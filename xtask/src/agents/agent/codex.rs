@@ -86,6 +86,12 @@ impl Agent for Codex {
         line
     }
 
+    fn headless_fork(&self, prompt: &str, session: &str) -> Option<Vec<String>> {
+        let mut line = self.headless(prompt, Some(session));
+        line.iter_mut().filter(|word| *word == "resume").for_each(|word| "fork".clone_into(word));
+        Some(line)
+    }
+
     fn session(&self, printed: &str) -> Option<String> {
         json_string(printed, "thread_id")
     }

@@ -60,6 +60,12 @@ impl Agent for Opencode {
         line
     }
 
+    fn headless_fork(&self, prompt: &str, session: &str) -> Option<Vec<String>> {
+        let mut line = self.headless(prompt, Some(session));
+        line.insert(2, "--fork".to_owned());
+        Some(line)
+    }
+
     fn session(&self, printed: &str) -> Option<String> {
         json_string(printed, "sessionID")
     }

@@ -4,6 +4,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use testkit::state::State;
 
+use super::super::agent::Agent;
 use super::super::scratch::{Prompt, Scratch};
 use super::super::tools::Step;
 use super::{Run, same};
@@ -195,6 +196,26 @@ pub(super) fn in_worktree(run: &mut Run) -> Result<()> {
         scratch.prompt("go on in the fork of the fork", Vec::new())?;
         expect_messages(scratch, count, "go on in the fork of the fork", 2, headless_ending)
     });
+    Ok(())
+}
+
+/// Returns true for agents that make forks themselves without a terminal.
+pub(super) fn makes_forks(agent: &dyn Agent) -> bool {
+    agent.headless_fork("", "").is_some()
+}
+
+/// A fork that the agent made itself, of a session with one prompt: a rewind to the second prompt in it, and to the first.
+pub(super) fn of_own_fork(run: &mut Run) -> Result<()> {
+    run.scratch.protect()?;
+    run.scratch.prompt(PROMPTS[0], vec![change(1)])?;
+    let mut states = vec![run.scratch.state()];
+    run.scratch.prompt_in_fork(PROMPTS[1], vec![change(2)])?;
+    states.push(run.scratch.state());
+    run.scratch.prompt(PROMPTS[2], vec![change(3)])?;
+    let session = run.scratch.session().context("no session")?.to_owned();
+    states.insert(0, State::new());
+    run.check("rewind-own-fork", |scratch| rewind(scratch, 2, &states, &session));
+    run.check("rewind-own-fork-first", |scratch| rewind(scratch, 1, &states, &session));
     Ok(())
 }
 

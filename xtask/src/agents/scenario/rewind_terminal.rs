@@ -56,6 +56,7 @@ pub(super) fn in_terminal(run: &mut Run) -> Result<()> {
         let fork = rewound.forked.context("no fork")?;
         expect_held(scratch, count, "go on in the open session", &fork, true)
     });
+    run.check("rewind-running", |scratch| during_turn(&mut terminal, scratch, &states[1]));
     close(terminal, &run.scratch)?;
     run.check("rewind-printed", |scratch| {
         let Rewound { command, .. } = rewind_to(scratch, 1, &states[1])?;
@@ -68,6 +69,25 @@ pub(super) fn in_terminal(run: &mut Run) -> Result<()> {
         go_on(&mut terminal, scratch, "go on by exec", 2)
     });
     typed(run, &states[1])
+}
+
+/// Rewinds to the second prompt while the agent runs a command. The turn goes on.
+fn during_turn(terminal: &mut Terminal, scratch: &Scratch, want: &State) -> Result<()> {
+    let (prompt, ending) = ("wait until you may go on", ending(scratch.next_turn()));
+    let wait = "touch ../begun; while ! test -e ../go; do sleep 0.2; done";
+    scratch.model.set_script(prompt, vec![Step::Shell(wait.to_owned())], &ending);
+    terminal.send(prompt)?;
+    let began = Instant::now();
+    while !scratch.home.join("begun").exists() {
+        ensure!(began.elapsed() < PATIENCE, "the agent did not run the command: {}", terminal.shot()?);
+        thread::sleep(Duration::from_millis(200));
+    }
+    settle(scratch)?;
+    let rewound = rewind_to(scratch, 1, want);
+    scratch.write_home("go", "")?;
+    terminal.wait_for(&ending, || Ok(()))?;
+    terminal.rest()?;
+    rewound.map(drop)
 }
 
 /// A rollback typed in the agent, and then the session that its answer names.
