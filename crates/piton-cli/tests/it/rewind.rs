@@ -156,6 +156,38 @@ fn prompts_that_were_taken_back_are_not_in_the_fork() {
     assert!(!fork.contains("interrupted") && fork.contains("answer number 1"), "{fork}");
 }
 
+/// In a fork of its own, Claude Code gives earlier prompts the id of the first prompt there.
+#[test]
+fn the_first_prompt_in_a_fork_of_the_agent_is_not_the_first_prompt() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("file = before");
+    let mut claude = Claude::new(&sandbox);
+    let prompt = |turn: u64, text: &str| json!({"promptId": "p2", "turnPosition": {"promptIndex": 0, "turnIndex": turn}, "message": {"content": text}});
+    claude.record("inherited", "user", &prompt(1, "prompt number 1"));
+    claude.answer("p1", "answer number 1");
+    let more = json!({"prompt": "prompt number 2", "transcript_path": claude.transcript});
+    hook(&sandbox, &["claude"], event(&sandbox, SESSION, "p2", "UserPromptSubmit", &more));
+    claude.record("own", "user", &prompt(2, "prompt number 2"));
+    let mut queued = prompt(2, "a prompt typed meanwhile");
+    queued["turnPosition"]["promptIndex"] = json!(1);
+    claude.record("queued", "user", &queued);
+    claude.answer("p2", "answer number 2");
+    let report = piton(&sandbox, ["rewind", "p2", "--json"]).done().json();
+    let fork = fork_of(&claude.transcript, report["conversation"]["forked_session"].as_str().expect("a fork"));
+    assert!(fork.contains("prompt number 1") && fork.contains("answer number 1"), "{fork}");
+    assert!(
+        !fork.contains("\"prompt number 2") && !fork.contains("meanwhile") && !fork.contains("answer number 2"),
+        "{fork}"
+    );
+    // Damage matters up to the prompt.
+    let text = fs::read_to_string(&claude.transcript).expect("a transcript");
+    fs::write(&claude.transcript, text.replacen("\"answer number 2", "answer number 2", 1)).expect("a file");
+    piton(&sandbox, ["rewind", "p2", "--dry-run"]).done();
+    fs::write(&claude.transcript, text.replacen("\"answer number 1", "answer number 1", 1)).expect("a file");
+    let plan = piton(&sandbox, ["rewind", "p2", "--dry-run", "--json"]).done().json();
+    assert!(plan["conversation"]["why_not"].as_str().is_some_and(|why| why.contains("is damaged")), "{plan}");
+}
+
 /// Asserts that a rewind is declined for a reason with these words, and changes nothing.
 #[track_caller]
 fn declined(sandbox: &Sandbox, name: &str, words: &str) {

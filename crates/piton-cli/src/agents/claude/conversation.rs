@@ -28,6 +28,52 @@ struct ReadRecord {
     message: Option<ChatMessage>,
     dir: Option<PathBuf>,
     version: Option<String>,
+    /// Number of the turn that the record begins; `None` if it begins none, or the version does not count them.
+    turn_index: Option<u64>,
+}
+
+/// The records up to a prompt, which is the last of them.
+struct UpToPrompt {
+    reads: Vec<ReadRecord>,
+    /// True if records of earlier prompts have the same id.
+    is_id_shared: bool,
+}
+
+/// Reads a conversation up to the prompt with this id. Lines behind it may be damaged.
+///
+/// In a fork that Claude Code makes, all prompts before it get the id of the first prompt in the fork: the last turn counts.
+fn read_up_to(transcript: &Transcript, wanted: &str) -> Result<UpToPrompt, WhyNot> {
+    let mut reads: Vec<ReadRecord> = Vec::new();
+    let (mut found, mut damaged, mut is_id_shared) = (None::<usize>, None, false);
+    for (number, (range, line)) in transcript.lines().enumerate() {
+        let Some(value) = transcript::parse(line) else {
+            damaged = damaged.or(Some(number));
+            if found.is_none() {
+                break;
+            }
+            continue;
+        };
+        let read = read(&value, range);
+        if read.node.is_prompt && read.prompt_id.as_deref() == Some(wanted) {
+            let is_later = found.is_none_or(|found| read.turn_index > reads[found].turn_index);
+            if is_later && let Some(damaged) = damaged {
+                return Err(WhyNot::new(format!("its line {} is damaged", damaged + 1)));
+            }
+            if is_later {
+                is_id_shared = found.is_some();
+                found = Some(reads.len());
+            }
+        }
+        reads.push(read);
+    }
+    match (found, damaged) {
+        (Some(found), _) => {
+            reads.truncate(found + 1);
+            Ok(UpToPrompt { reads, is_id_shared })
+        }
+        (None, Some(damaged)) => Err(WhyNot::new(format!("its line {} is damaged", damaged + 1))),
+        (None, None) => Err(WhyNot::new("the prompt is not in it")),
+    }
 }
 
 /// Finds the file of the session. The path in the event names a file that does not exist if the session was resumed in
@@ -47,21 +93,8 @@ fn find(request: &CutRequest<'_>) -> Result<PathBuf, WhyNot> {
 fn plan(request: &CutRequest<'_>) -> Result<Draft, WhyNot> {
     let transcript = Transcript::read(&find(request)?)?;
     let wanted = request.message()?;
-    let mut prompt = None;
-    let mut reads: Vec<ReadRecord> = Vec::new();
-    for (range, line) in transcript.lines() {
-        let Some(value) = transcript::parse(line) else {
-            return Err(WhyNot::new(format!("its line {} is damaged", reads.len() + 1)));
-        };
-        let read = read(&value, range);
-        let is_it = read.node.is_prompt && read.prompt_id.as_deref() == Some(wanted);
-        reads.push(read);
-        if is_it {
-            prompt = Some(reads.len() - 1);
-            break;
-        }
-    }
-    let Some(prompt) = prompt else { return Err(WhyNot::new("the prompt is not in it")) };
+    let UpToPrompt { reads, is_id_shared } = read_up_to(&transcript, wanted)?;
+    let prompt = reads.len() - 1;
     for version in reads.iter().filter_map(|read| read.version.as_deref()) {
         check_version(version, SPEC.versions)?;
     }
@@ -83,7 +116,7 @@ fn plan(request: &CutRequest<'_>) -> Result<Draft, WhyNot> {
         }
         bytes.extend_from_slice(&line);
     }
-    if transcript::find(&bytes, format!("\"promptId\":\"{wanted}\"").as_bytes()).is_some() {
+    if !is_id_shared && transcript::find(&bytes, format!("\"promptId\":\"{wanted}\"").as_bytes()).is_some() {
         return Err(WhyNot::format("records of the prompt stand before it"));
     }
     let title = json!({"type": "custom-title", "customTitle": request.title, "sessionId": new});
@@ -121,5 +154,6 @@ fn read(value: &Value, range: Range<usize>) -> ReadRecord {
         message,
         dir: text("cwd").map(PathBuf::from),
         version: text("version"),
+        turn_index: value["turnPosition"]["turnIndex"].as_u64(),
     }
 }
