@@ -252,27 +252,32 @@ fn databases() -> ForkDatabases {
     ForkDatabases::new(spec_of, |name| Context::on_search_path(name))
 }
 
-/// Returns the records of forks that exist, or cannot be checked. Records of others are dropped.
+/// Returns the records of forks that exist, or cannot be checked. A cleanup drops the records of others, and what a killed
+/// process left of them.
 fn known(
     context: &Context,
     databases: &mut ForkDatabases,
+    is_cleanup: bool,
 ) -> piton::Result<Vec<(ForkRecord, ForkState, Option<String>)>> {
     let Some(store) = context.existing_store()? else { return Ok(Vec::new()) };
     let records = ForkRecords::new(forks_dir(&store));
     let mut known = Vec::new();
     for record in records.all() {
         let (state, why) = record.fork_state(databases);
-        if state == ForkState::Gone {
-            records.forget(&record)?;
-        } else {
-            known.push((record, state, why.map(|why| why.0)));
+        match state {
+            ForkState::Gone if is_cleanup => {
+                let _ = record.remove_own_dir();
+                records.forget(&record)?;
+            }
+            ForkState::Gone => {}
+            _ => known.push((record, state, why.map(|why| why.0))),
         }
     }
     Ok(known)
 }
 
 fn list(context: &Context, output: &Output) -> anyhow::Result<()> {
-    let listed = known(context, &mut databases())?;
+    let listed = known(context, &mut databases(), false)?;
     let listed: Vec<_> =
         listed.iter().map(|(record, state, why)| ListedForkJson::of(record, *state, why.clone(), context)).collect();
     output.json(&listed);
@@ -298,7 +303,7 @@ pub(crate) struct CleanJson {
 
 fn clean(args: &Rewind, context: &Context, output: &Output) -> anyhow::Result<()> {
     let mut databases = databases();
-    let known = known(context, &mut databases)?;
+    let known = known(context, &mut databases, !args.how.dry_run)?;
     let unused = known.iter().filter(|(_, state, _)| *state == ForkState::Unused).count();
     let is_terminal = !output.is_json && std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     if unused > 0 && is_terminal && !args.how.yes && !args.how.dry_run {

@@ -1,18 +1,16 @@
 //! A planned fork, and writing it.
 
-use std::fs::{self, File, Metadata};
+use std::fs::{File, Metadata};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use piton::{Error, Result};
 
 use super::record::{ForkRecord, ForkRecords, ForkedFile};
+use super::temporary::{self, TEMP_PREFIX};
 use super::{ChatMessage, WhyNot};
 use crate::edit::files;
 use crate::platform;
-
-/// Prefix of the names of temporary files, which no agent reads.
-const TEMP_PREFIX: &str = ".piton-tmp-";
 
 /// A fork that was planned. Nothing is written yet.
 pub(crate) struct Draft {
@@ -150,7 +148,7 @@ fn write_new(file: &NewFile) -> Result<()> {
     let dir = path.parent().unwrap_or(Path::new("/"));
     let mode = platform::mode(&file.like);
     files::make_dirs(dir, if mode & 0o077 == 0 { 0o700 } else { 0o755 })?;
-    sweep(dir);
+    temporary::sweep(dir);
     let failed = |error: io::Error| Error::io("write", path, error);
     let mut temp = tempfile::Builder::new().prefix(TEMP_PREFIX).tempfile_in(dir).map_err(failed)?;
     temp.write_all(&file.bytes).map_err(failed)?;
@@ -159,13 +157,4 @@ fn write_new(file: &NewFile) -> Result<()> {
     temp.as_file().sync_all().map_err(failed)?;
     temp.persist_noclobber(path).map_err(|error| failed(error.error))?;
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(|error| Error::io("sync", dir, error))
-}
-
-/// Removes temporary files of killed processes. A process that is writing one right now fails, and says so.
-fn sweep(dir: &Path) {
-    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
-        if entry.file_name().as_encoded_bytes().starts_with(TEMP_PREFIX.as_bytes()) {
-            let _ = fs::remove_file(entry.path());
-        }
-    }
 }

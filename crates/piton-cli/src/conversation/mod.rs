@@ -13,6 +13,7 @@
 pub(crate) mod chain;
 pub(crate) mod draft;
 pub(crate) mod record;
+mod temporary;
 pub(crate) mod transcript;
 
 use std::path::{Path, PathBuf};

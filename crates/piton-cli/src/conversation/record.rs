@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use piton::{Error, Moment, Result};
 use serde::{Deserialize, Serialize};
 
-use super::{ConversationSpec, ForkDatabase, WhyNot};
+use super::{ConversationSpec, ForkDatabase, WhyNot, temporary};
 use crate::edit::files;
 
 /// A fork that piton made.
@@ -113,29 +113,36 @@ impl ForkRecord {
         (dir.file_name()? == self.forked_session.as_str()).then_some(dir)
     }
 
-    /// Returns true if the agent has put files of its own into the directory of the fork.
+    /// Returns true if the agent has put files of its own into the directory of the fork. Temporary files of a killed
+    /// process are not the agent's.
     fn has_other_files(&self) -> bool {
         let Some(dir) = self.own_dir() else { return false };
         let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-        entries.map(|entry| entry.path()).any(|path| !self.files.iter().any(|file| file.path == path))
+        let others = entries.filter(|entry| !temporary::is_temporary(&entry.file_name()));
+        others.map(|entry| entry.path()).any(|path| !self.files.iter().any(|file| file.path == path))
     }
 
     /// Removes the files of the fork if all of them are as they were written. Returns false if they are not.
     pub(crate) fn remove_files(&self) -> Result<bool> {
         match self.state_of_files() {
-            ForkState::Gone => return Ok(true),
+            ForkState::Gone => return self.remove_own_dir().map(|()| true),
             ForkState::Unused => {}
             ForkState::Continued | ForkState::Unknown => return Ok(false),
         }
         // The last file makes it a conversation: it goes first.
         self.files.iter().rev().try_for_each(|file| files::remove(&file.path))?;
-        if let Some(dir) = self.own_dir() {
-            match fs::remove_dir(dir) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(Error::io("remove", dir, error)),
-                _ => {}
-            }
-        }
+        self.remove_own_dir()?;
         Ok(true)
+    }
+
+    /// Removes the directory of the fork, and temporary files of a killed process in it. Fails if other files are there.
+    pub(crate) fn remove_own_dir(&self) -> Result<()> {
+        let Some(dir) = self.own_dir() else { return Ok(()) };
+        temporary::sweep(dir);
+        match fs::remove_dir(dir) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("remove", dir, error)),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -61,6 +61,7 @@ mod revert;
 mod revert_terminal;
 mod rewind;
 mod rewind_agents;
+mod rewind_faults;
 mod rewind_kit;
 mod schema;
 mod security;

@@ -8,12 +8,11 @@ use serde_json::{Value, json};
 use testkit::Sandbox;
 
 use crate::hook_kit::{event, hook, prompt, send};
-use crate::kit::{Ran, command, piton};
-use crate::restore_kit::{State, assert_same, exits, state_of, text};
+use crate::kit::{command, piton};
+use crate::restore_kit::{assert_same, state_of};
 use crate::rewind_kit::{Claude, SESSION, files_beside, fork_of, with_programs};
-use crate::sweep::{After, Scene, fail, kill};
 
-fn four_turns(sandbox: &Sandbox) -> PathBuf {
+pub(crate) fn four_turns(sandbox: &Sandbox) -> PathBuf {
     sandbox.tree("file = before\n other = 1");
     let mut claude = Claude::new(sandbox);
     (1..=4).for_each(|number| claude.turn(number));
@@ -385,89 +384,6 @@ fn a_store_without_marks_is_enough_where_the_agent_names_its_prompts() {
     let report = piton(&sandbox, ["rewind", "1", "--json"]).done().json();
     let fork = fork_of(&transcript, report["conversation"]["forked_session"].as_str().expect("a fork"));
     assert!(fork.contains("answer number 3") && !fork.contains("answer number 4"), "{fork}");
-}
-
-/// A rewind that is disturbed.
-struct Rewinding {
-    sandbox: Sandbox,
-    transcript: PathBuf,
-    original: Vec<u8>,
-    before: State,
-    target: State,
-}
-
-impl Rewinding {
-    fn new() -> Self {
-        let sandbox = Sandbox::new();
-        let transcript = four_turns(&sandbox);
-        let original = fs::read(&transcript).expect("a transcript");
-        let before = state_of(&sandbox.project());
-        Self { transcript, original, target: before.clone(), before, sandbox }
-    }
-}
-
-impl Scene for Rewinding {
-    fn sandbox(&self) -> &Sandbox {
-        &self.sandbox
-    }
-
-    fn args(&self) -> Vec<&str> {
-        vec!["--json", "rewind", "p3"]
-    }
-
-    fn changes(&self) -> Vec<PathBuf> {
-        vec![self.sandbox.home(), self.sandbox.project()]
-    }
-
-    fn undisturbed(&mut self, ran: Ran) {
-        ran.done();
-        self.target = state_of(&self.sandbox.project());
-        assert_ne!(self.target, self.before);
-    }
-
-    fn check(&self, after: &After<'_>) {
-        let (sandbox, when) = (&self.sandbox, format!("{after:?}"));
-        assert!(fs::read(&self.transcript).is_ok_and(|bytes| bytes == self.original), "the original: {when}");
-        if text(&exits(sandbox, &["rollback"], 0).stderr).contains("was cut short") {
-            assert!(!after.is_done(), "{when}");
-            exits(sandbox, &["restore", "--abort"], 0);
-        }
-        let found = state_of(&sandbox.project());
-        let is_partly = after.ran.status.code() == Some(3);
-        assert!(is_partly || found == self.before || found == self.target, "{when}");
-        // Whatever is there besides the original is a complete fork, or a temporary file that no agent reads.
-        let names = files_beside(&self.transcript);
-        let forks: Vec<_> = names.iter().filter(|name| name.ends_with(".jsonl") && !name.contains(SESSION)).collect();
-        assert!(
-            names.iter().all(|name| name.ends_with(".jsonl") || name.starts_with(".piton-tmp-")),
-            "{names:?} {when}"
-        );
-        for fork in &forks {
-            let text = fs::read_to_string(self.transcript.with_file_name(fork)).expect("a fork");
-            assert!(
-                text.contains("answer number 2") && text.ends_with("}\n") && text.contains("custom-title"),
-                "{when}"
-            );
-        }
-        assert!(found != self.target || is_partly || !forks.is_empty(), "files without a fork: {when}");
-        exits(sandbox, &["rewind", "p3"], 0);
-        assert_same(&state_of(&sandbox.project()), &self.target, &format!("again after {when}"));
-        exits(sandbox, &["rewind", "--clean"], 0);
-        assert_eq!(files_beside(&self.transcript).len(), 1, "{:?} {when}", files_beside(&self.transcript));
-    }
-}
-
-/// D1, D2.
-#[test]
-fn a_kill_anywhere_leaves_the_conversation_and_at_most_a_fork() {
-    let swept = kill(Rewinding::new);
-    assert!(swept.felt >= 15, "{swept:?}");
-}
-
-#[test]
-fn a_failure_anywhere_leaves_the_conversation_and_at_most_a_fork() {
-    let swept = fail(Rewinding::new);
-    assert!(swept.felt >= 15, "{swept:?}");
 }
 
 #[test]
