@@ -79,15 +79,19 @@ actual=$(checksum "$work/$archive")
 
 tar -xzf "$work/$archive" -C "$work"
 dir="$work/${archive%.tar.gz}"
-"$dir/bin/piton" --version >/dev/null || fail "the program does not run on this machine. Nothing was installed"
+for program in "$dir"/bin/*; do
+  "$program" --version >/dev/null || fail "${program##*/} does not run on this machine. Nothing was installed"
+done
 mkdir -p "$to/bin"
 cp -R "$dir/share" "$to/"
-# Renamed over the old program, which may be running.
-new="$to/bin/.piton.$$"
-cp "$dir/bin/piton" "$new"
-chmod 755 "$new"
-mv -f "$new" "$to/bin/piton"
-new=""
+for program in "$dir"/bin/*; do
+  # Renamed over the old program, which may be running.
+  new="$to/bin/.${program##*/}.$$"
+  cp "$program" "$new"
+  chmod 755 "$new"
+  mv -f "$new" "$to/bin/${program##*/}"
+  new=""
+done
 echo "Installed $("$to/bin/piton" --version) in $to/bin"
 case ":${PATH:-}:" in
   *":$to/bin:"*) ;;

@@ -8,6 +8,8 @@ use anyhow::{Result, ensure};
 use flate2::write::DeflateEncoder;
 use flate2::{Compression, Crc, GzBuilder};
 
+use super::build::Program;
+
 const BLOCK_BYTES: usize = 512;
 
 /// File in an archive.
@@ -34,6 +36,11 @@ impl Entry {
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
+}
+
+/// Returns the entries of programs in a directory.
+pub(super) fn programs_in(dir: &str, programs: &[Program]) -> Vec<Entry> {
+    programs.iter().map(|program| Entry::program(format!("{dir}/{}", program.name), program.bytes.clone())).collect()
 }
 
 /// Returns a compressed archive of the files, sorted by path, with the directories above them. All belong to root.

@@ -10,6 +10,16 @@ use anyhow::{Context as _, Result, ensure};
 /// Versions of the programs that link for macOS, from PyPI.
 const ZIG: [&str; 2] = ["ziglang==0.17.0", "cargo-zigbuild==0.24.0"];
 
+/// The programs of a release, which every artifact carries: the crate of each, and its name.
+const PROGRAMS: [(&str, &str); 1] = [("piton-cli", "piton")];
+
+/// A program that was built.
+#[derive(Debug, Clone)]
+pub(super) struct Program {
+    pub(super) name: &'static str,
+    pub(super) bytes: Vec<u8>,
+}
+
 /// Platform that piton is built for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Target {
@@ -92,20 +102,38 @@ impl Target {
     }
 }
 
-/// Builds the program for a target from the sources in `root`, and returns its path.
-pub(super) fn program(root: &Path, target: Target) -> Result<PathBuf> {
+/// Builds the programs for a target from the sources in `root`, and returns the directory with them.
+pub(super) fn build(root: &Path, target: Target) -> Result<PathBuf> {
     let mut cargo = cargo_for(root, target)?;
     run(cargo.arg("--release"))?;
-    Ok(build_dir(root).join(target.triple()).join("release/piton"))
+    Ok(build_dir(root).join(target.triple()).join("release"))
 }
 
-/// Returns a call of cargo that builds the program for a target.
+/// Returns the names of the programs.
+pub(super) fn names() -> Vec<&'static str> {
+    PROGRAMS.iter().map(|(_, name)| *name).collect()
+}
+
+/// Returns the programs in a directory.
+pub(super) fn programs_in(dir: &Path) -> Result<Vec<Program>> {
+    let read = |(_, name): (_, &'static str)| {
+        let path = dir.join(name);
+        let bytes = fs::read(&path).with_context(|| format!("there is no {}", path.display()))?;
+        Ok(Program { name, bytes })
+    };
+    PROGRAMS.into_iter().map(read).collect()
+}
+
+/// Returns a call of cargo that builds the programs for a target.
 fn cargo_for(root: &Path, target: Target) -> Result<Command> {
     let triple = target.triple();
     add_standard_library(triple)?;
     let build = if target.is_linux() { "build" } else { "zigbuild" };
     let mut cargo = cargo(root, build)?;
-    cargo.args(["--locked", "-p", "piton-cli", "--target", triple]);
+    cargo.args(["--locked", "--target", triple]);
+    for (package, _) in PROGRAMS {
+        cargo.args(["-p", package]);
+    }
     if target.is_linux() {
         let variable = format!("CARGO_TARGET_{}_LINKER", triple.to_uppercase().replace('-', "_"));
         // Part of every toolchain, and it links for each architecture without a C compiler for it.

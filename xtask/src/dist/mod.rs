@@ -19,7 +19,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use sha2::{Digest as _, Sha256};
 
 use self::archive::{Entry, deb, tar_gz};
-use self::build::Target;
+use self::build::{Program, Target};
 use crate::deps;
 use crate::workspace::workspace_root;
 
@@ -67,17 +67,17 @@ fn make(root: &Path, targets: &[Target], out: &Path) -> Result<()> {
     let documents = documents(root)?;
     for target in targets {
         eprintln!("building for {}", target.name());
-        let program = fs::read(build::program(root, *target)?)?;
-        let archive = release.archive(*target, program.clone(), &documents);
+        let programs = build::programs_in(&build::build(root, *target)?)?;
+        let archive = release.archive(*target, &programs, &documents);
         let name = format!("piton-{}-{}", release.version, target.name());
         fs::write(out.join(format!("{name}.tar.gz")), tar_gz(&archive, release.secs)?)?;
-        let wheel = packages::wheel(root, *target, release.version, program.clone(), release.secs)?;
-        let npm = packages::npm_program(*target, release.version, program.clone(), release.secs)?;
+        let wheel = packages::wheel(root, *target, release.version, &programs, release.secs)?;
+        let npm = packages::npm_program(*target, release.version, &programs, release.secs)?;
         for (name, bytes) in [wheel, npm] {
             fs::write(out.join(name), bytes)?;
         }
         if let Some(architecture) = target.debian() {
-            let package = Release::debian_files(program, &documents);
+            let package = Release::debian_files(&programs, &documents);
             let name = format!("piton_{}_{architecture}.deb", release.version);
             fs::write(out.join(name), deb(&release.control(architecture), &package, release.secs)?)?;
         }
@@ -101,20 +101,20 @@ type Documents = Vec<(String, Vec<u8>)>;
 
 impl Release {
     /// Returns the files of an archive, in a directory named after version and target.
-    fn archive(&self, target: Target, program: Vec<u8>, documents: &Documents) -> Vec<Entry> {
+    fn archive(&self, target: Target, programs: &[Program], documents: &Documents) -> Vec<Entry> {
         let dir = format!("piton-{}-{}", self.version, target.name());
-        let mut entries = vec![Entry::program(format!("{dir}/bin/piton"), program)];
+        let mut entries = archive::programs_in(&format!("{dir}/bin"), programs);
         entries.extend(documents.iter().map(|(path, bytes)| Entry::file(format!("{dir}/{path}"), bytes.clone())));
         entries
     }
 
     /// Returns the same files in the places that Debian has for them.
-    fn debian_files(program: Vec<u8>, documents: &Documents) -> Vec<Entry> {
+    fn debian_files(programs: &[Program], documents: &Documents) -> Vec<Entry> {
         let place = |path: &str| match path.strip_prefix("doc/") {
             Some(name) => format!("usr/share/doc/piton/{name}"),
             None => format!("usr/{path}"),
         };
-        let mut entries = vec![Entry::program("usr/bin/piton".to_owned(), program)];
+        let mut entries = archive::programs_in("usr/bin", programs);
         entries.extend(documents.iter().map(|(path, bytes)| Entry::file(place(path), bytes.clone())));
         entries
     }
@@ -132,7 +132,7 @@ impl Release {
 
 /// Returns the licences, manual pages and completions. The pages are written by a program for this machine.
 fn documents(root: &Path) -> Result<Documents> {
-    let host = build::program(root, Target::host()?)?;
+    let host = build::build(root, Target::host()?)?.join("piton");
     let scratch = root.join("target/dist/documents");
     let _ = fs::remove_dir_all(&scratch);
     fs::create_dir_all(&scratch)?;
@@ -244,9 +244,10 @@ mod tests {
         let (from, to) = (temp.project(), temp.root().join("prefix"));
         let release = Release { version: "1.2.3", secs: 0 };
         let documents = vec![("share/man/man1/piton.1".to_owned(), b"page".to_vec())];
-        let program = b"#!/bin/sh\necho piton 1.2.3\n".to_vec();
+        let program = |name| Program { name, bytes: format!("#!/bin/sh\necho {name} 1.2.3\n").into_bytes() };
+        let programs = [program("piton"), program("piton-other")];
         let target = Target::host().expect("a target");
-        let archive = tar_gz(&release.archive(target, program, &documents), 0).expect("an archive");
+        let archive = tar_gz(&release.archive(target, &programs, &documents), 0).expect("an archive");
         let path = from.join(format!("piton-1.2.3-{}.tar.gz", target.name()));
         fs::write(&path, &archive).expect("a file");
         assert!(install(&from, &to).1.contains("cannot read SHA256SUMS"));
@@ -258,7 +259,14 @@ mod tests {
         let (is_done, said) = install(&from, &to);
         assert!(is_done && said.contains("Installed piton 1.2.3"), "{said}");
         assert_eq!(fs::read(to.join("share/man/man1/piton.1")).expect("the page"), b"page");
-        let names = fs::read_dir(to.join("bin")).expect("a directory").count();
-        assert_eq!(names, 1, "nothing but the program is left");
+        assert_eq!(
+            names(&to.join("bin")).expect("a directory"),
+            ["piton", "piton-other"],
+            "programs, and nothing else"
+        );
+        for program in &programs {
+            let output = Command::new(to.join("bin").join(program.name)).output().expect("it runs");
+            assert_eq!(output.stdout, format!("{} 1.2.3\n", program.name).into_bytes());
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! The packages for Python and npm: each carries the program for one platform, and a client of `piton serve` in the
+//! The packages for Python and npm: each carries the programs for one platform, and a client of `piton serve` in the
 //! language.
 
 use std::fs;
@@ -7,16 +7,16 @@ use std::path::Path;
 use anyhow::{Context as _, Result, ensure};
 use sha2::{Digest as _, Sha256};
 
-use super::archive::{Entry, tgz, zip};
-use super::build::Target;
+use super::archive::{Entry, programs_in, tgz, zip};
+use super::build::{Program, Target};
 
-/// Returns the name of the wheel for a target, and its bytes. The program is one of its scripts, so that pip puts it on
-/// the search path.
+/// Returns the name of the wheel for a target, and its bytes. The programs are its scripts, so that pip puts them on the
+/// search path.
 pub(super) fn wheel(
     root: &Path,
     target: Target,
     version: &str,
-    program: Vec<u8>,
+    programs: &[Program],
     secs: u64,
 ) -> Result<(String, Vec<u8>)> {
     let info = format!("piton-{version}.dist-info");
@@ -28,7 +28,7 @@ pub(super) fn wheel(
     );
     let kind = format!("Wheel-Version: 1.0\nGenerator: piton\nRoot-Is-Purelib: false\n{}", tags.concat());
     let mut entries = files_in(&root.join("packages/python/piton"), "piton", &["py", "typed"])?;
-    entries.push(Entry::program(format!("piton-{version}.data/scripts/piton"), program));
+    entries.extend(programs_in(&format!("piton-{version}.data/scripts"), programs));
     entries.push(Entry::file(format!("{info}/METADATA"), metadata.into_bytes()));
     entries.push(Entry::file(format!("{info}/WHEEL"), kind.into_bytes()));
     for name in ["LICENSE-MIT", "LICENSE-APACHE"] {
@@ -44,22 +44,20 @@ pub(super) fn wheel(
     Ok((name, zip(&entries, secs)?))
 }
 
-/// Returns the name of the npm package with the program for a target, and its bytes.
-pub(super) fn npm_program(target: Target, version: &str, program: Vec<u8>, secs: u64) -> Result<(String, Vec<u8>)> {
+/// Returns the name of the npm package with the programs for a target, and its bytes.
+pub(super) fn npm_program(target: Target, version: &str, programs: &[Program], secs: u64) -> Result<(String, Vec<u8>)> {
     let (os, cpu) = target.npm();
     let manifest = serde_json::json!({
         "name": target.npm_package(),
         "version": version,
-        "description": format!("The program of the package piton for {os} {cpu}"),
+        "description": format!("The programs of the package piton for {os} {cpu}"),
         "license": "MIT OR Apache-2.0",
         "os": [os],
         "cpu": [cpu],
-        "files": ["bin/piton"],
+        "files": ["bin"],
     });
-    let entries = [
-        Entry::file("package/package.json".to_owned(), format!("{manifest:#}\n").into_bytes()),
-        Entry::program("package/bin/piton".to_owned(), program),
-    ];
+    let mut entries = programs_in("package/bin", programs);
+    entries.push(Entry::file("package/package.json".to_owned(), format!("{manifest:#}\n").into_bytes()));
     Ok((format!("{}-{version}.tgz", target.npm_package()), tgz(&entries, secs)?))
 }
 
@@ -112,9 +110,9 @@ fn base64_url(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
     use std::process::Command;
 
+    use super::super::build;
     use super::*;
     use crate::workspace::workspace_root;
 
@@ -129,13 +127,16 @@ mod tests {
         assert_eq!(base64_url(&[0xfb, 0xff]), "-_8");
     }
 
-    /// Returns the program that `cargo test --workspace` has built; says so if there is none.
-    fn program() -> Option<PathBuf> {
-        let program = workspace_root().join("target/debug/piton");
-        if !program.is_file() {
-            eprintln!("skipped: there is no {}", program.display());
+    /// Returns the programs that `cargo test --workspace` has built, beside the tests. If they are missing, says so, or
+    /// fails if `PITON_TEST_ALL` is set.
+    fn programs() -> Option<Vec<Program>> {
+        let tests = std::env::current_exe().expect("the tests run");
+        let built = build::programs_in(tests.ancestors().nth(2).expect("target/debug/deps/xtask-…"));
+        if let Err(error) = &built {
+            assert!(std::env::var_os("PITON_TEST_ALL").is_none(), "{error}, and PITON_TEST_ALL is set");
+            testkit::note_skipped(&error.to_string());
         }
-        program.is_file().then_some(program)
+        built.ok()
     }
 
     fn run(command: &mut Command) {
@@ -147,15 +148,16 @@ mod tests {
     /// Installs the built wheel into a new environment, and runs the package's tests and the example there.
     #[test]
     fn the_wheel_installs_and_passes_its_tests() {
-        let Some(program) = program().filter(|_| testkit::has_program("python3")) else { return };
+        let Some(programs) = programs().filter(|_| testkit::has_program("python3")) else { return };
         let (root, temp) = (workspace_root(), testkit::Sandbox::new());
-        let program = fs::read(program).expect("the program");
-        let (name, bytes) = wheel(&root, Target::host().expect("a target"), VERSION, program, 0).expect("a wheel");
+        let (name, bytes) = wheel(&root, Target::host().expect("a target"), VERSION, &programs, 0).expect("a wheel");
         let (file, venv) = (temp.root().join(name), temp.root().join("venv"));
         fs::write(&file, bytes).expect("a file");
         run(Command::new("python3").args(["-m", "venv"]).arg(&venv));
         run(Command::new(venv.join("bin/pip")).args(["install", "--no-index", "--quiet"]).arg(&file));
-        run(Command::new(venv.join("bin/piton")).arg("--version"));
+        for program in &programs {
+            run(Command::new(venv.join("bin").join(program.name)).arg("--version"));
+        }
         let python = || {
             let mut command = Command::new(venv.join("bin/python"));
             command.env_remove("PITON").env("HOME", temp.home()).current_dir(temp.project());
@@ -168,11 +170,10 @@ mod tests {
     /// Installs the built packages into a new project, and runs the client's tests, the example and `npx piton` there.
     #[test]
     fn the_npm_packages_install_and_pass_their_tests() {
-        let Some(program) = program().filter(|_| testkit::has_program("npm")) else { return };
+        let Some(programs) = programs().filter(|_| testkit::has_program("npm")) else { return };
         let (root, temp) = (workspace_root(), testkit::Sandbox::new());
-        let program = fs::read(program).expect("the program");
         let target = Target::host().expect("a target");
-        let own = npm_program(target, VERSION, program, 0).expect("a package");
+        let own = npm_program(target, VERSION, &programs, 0).expect("a package");
         let client = npm_client(&root, &[target], VERSION, 0).expect("a package");
         let dir = temp.root().join("app");
         fs::create_dir(&dir).expect("a directory");
@@ -190,6 +191,10 @@ mod tests {
         fs::copy(root.join("packages/npm/test/client.test.js"), dir.join("client.test.js")).expect("a file");
         run(in_app("node").args(["--test", "client.test.js"]));
         run(in_app("npx").args(["--offline", "piton", "--version"]));
+        for program in &programs {
+            let path = dir.join("node_modules").join(target.npm_package()).join("bin").join(program.name);
+            run(Command::new(path).arg("--version"));
+        }
         // Node before 22.18 does not run TypeScript: without its types, the example is JavaScript.
         let example_text = fs::read_to_string(root.join("packages/examples/agent.ts")).expect("the example");
         let plain = example_text.replace(": string[]", "").replace(": string", "").replace("): void", ")");

@@ -65,7 +65,13 @@ case "$way" in
     ;;
   *) fail "no such way" ;;
 esac
-[ "$("$piton" --version | cut -d ' ' -f 2)" = "$VERSION" ] || fail "the version is $("$piton" --version)"
+# All programs of the release are in the same place, in the same version.
+[ "$("$piton" --version)" = "piton $VERSION" ] || fail "the version is $("$piton" --version)"
+beside=$(dirname "$piton")
+[ "$way" != npm ] || beside=$(echo "$HOME"/app/node_modules/piton-*/bin)
+for program in $PROGRAMS; do
+  [ "$("$beside/$program" --version)" = "$program $VERSION" ] || fail "$program in $beside is not of version $VERSION"
+done
 case "$way" in
   file) [ -s .local/share/man/man1/piton.1 ] && [ -s .local/share/bash-completion/completions/piton ] || fail "documents" ;;
   deb) [ -s /usr/share/doc/piton/LICENSE-MIT ] && [ -s /usr/share/man/man1/piton-take.1 ] || fail "documents" ;;

@@ -51,6 +51,7 @@ pub(crate) fn run(args: &DistCheckArgs) -> Result<ExitCode> {
         let mut command = Command::new("unshare");
         command.args(["--net", "sh", "-c", script]).arg(&system).arg(&way);
         command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("VERSION", env!("CARGO_PKG_VERSION"));
+        command.env("PROGRAMS", super::build::names().join(" "));
         sh(&mut command).with_context(|| format!("{way} does not give a working program"))?;
     }
     Ok(ExitCode::SUCCESS)
