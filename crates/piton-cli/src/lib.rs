@@ -41,6 +41,7 @@ use clap_complete::CompleteEnv;
 use crate::cli::{Cli, Command};
 use crate::cmd::status::StatusArgs;
 use crate::context::{ConfigPolicy, Context};
+use crate::install::programs::stale_hooks;
 use crate::options::Global;
 use crate::output::Output;
 
@@ -75,7 +76,10 @@ fn run(command: &Command, global: &Global) -> ExitCode {
 /// Runs a command that prints a report, with the context that it needs.
 fn carry_out(command: &Command, global: &Global, output: &Output) -> anyhow::Result<()> {
     let build = |policy: ConfigPolicy<'_>, work: &dyn Fn(&Context) -> anyhow::Result<()>| {
-        Context::build(global, policy).and_then(|context| work(&context))
+        let context = Context::build(global, policy)?;
+        let done = work(&context);
+        warn_of_stale_hooks(&context, output);
+        done
     };
     let strict = |work: &dyn Fn(&Context) -> anyhow::Result<()>| build(ConfigPolicy::Strict(output), work);
     let rescue = |work: &dyn Fn(&Context) -> anyhow::Result<()>| build(ConfigPolicy::Warn(output), work);
@@ -122,7 +126,19 @@ fn carry_out(command: &Command, global: &Global, output: &Output) -> anyhow::Res
         Command::Uninstall(args) => strict(&|context| cmd::install::undo(args, context, output)),
         Command::Verify(args) => strict(&|context| cmd::verify::run(args, context, output)),
         Command::Repair(args) => strict(&|context| cmd::repair::run(args, context, output)),
-        Command::Completions(args) => strict(&|_| cmd::completions::run(args, output)),
-        Command::Man(args) => strict(&|_| cmd::completions::run_man(args, Cli::command(), output)),
+        Command::Completions(args) => cmd::completions::run(args, output),
+        Command::Man(args) => cmd::completions::run_man(args, Cli::command(), output),
+    }
+}
+
+/// Warns a person, not a program that sent a request, if agents call a program that is missing or older than this one.
+fn warn_of_stale_hooks(context: &Context, output: &Output) {
+    if output.request().is_some() {
+        return;
+    }
+    let store = context.existing_store().ok().flatten();
+    for problem in store.iter().flat_map(stale_hooks) {
+        output.warn(&problem.what);
+        output.hint(&problem.hint);
     }
 }

@@ -1,7 +1,6 @@
 //! The `piton doctor` command.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -21,6 +20,7 @@ use crate::hook::OWN_TEXT_ARRIVED;
 use crate::install::fire;
 use crate::install::outdated::{outdated, written_secs};
 use crate::install::pieces::Pieces;
+use crate::install::programs::{is_this_program, why_stale};
 use crate::options::{EXIT_CODES, Global};
 use crate::output::{Output, Said, local, plain};
 use crate::platform;
@@ -373,13 +373,6 @@ fn places(agent: Agent, homes: &Homes, context: &Context, problems: &mut Vec<Pro
     places
 }
 
-/// Returns true if a path leads to the running program.
-fn is_this_program(program: &str) -> bool {
-    let real = |path: PathBuf| fs::canonicalize(path).ok();
-    let this = Context::program().ok().and_then(real);
-    this.is_some() && this == real(program.into())
-}
-
 /// Returns a problem if the agent's switch for all hooks is off.
 fn switched_off(agent: Agent, value: &Value, path: &Path) -> Option<Problem> {
     let key = (agent.checks.switched_off)(value)?;
@@ -406,14 +399,18 @@ fn check_place(checked: &mut Checked, place: &ConfigPlace, homes: &Homes, contex
     let mut programs: Vec<_> = place.ours.iter().filter_map(|hook| shell::program(&hook.command)).collect();
     programs.sort();
     programs.dedup();
-    let gone: Vec<_> = programs.iter().filter(|program| !Path::new(program).is_file()).collect();
-    if let Some(program) = gone.first() {
-        let what = format!("{} names {program}, which is not there", place.config.display());
+    let is_gone = programs.iter().any(|program| !Path::new(program).is_file());
+    let is_foreign = place.is_the_projects && !programs.iter().all(|program| is_this_program(program));
+    // The author of the project may have named any program here: the check must not run it.
+    let stale = programs.iter().filter(|program| !is_foreign || !Path::new(program).is_file());
+    if let Some(why) = stale.filter_map(|program| why_stale(program)).next() {
+        let what = format!("{} names {why}", place.config.display());
         let hint = format!("`piton install {name}` puts the path right, `piton uninstall {name}` takes the hooks out");
         checked.problems.push(Problem::new(what, hint));
+    }
+    if is_gone {
         checked.has_fired = Some(false);
-    } else if place.is_the_projects && !programs.iter().all(|program| is_this_program(program)) {
-        // The author of the project may have named any program here: the check must not run it.
+    } else if is_foreign {
         checked.notes.push(format!("{} names another piton, which is not tried", place.config.display()));
     } else if !args.no_fire {
         let fired = fire::fire(agent, &hook.command);

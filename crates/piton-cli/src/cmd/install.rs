@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::path::Path;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use piton::json::{JsonPath, JsonPathOption};
@@ -102,6 +102,7 @@ impl InstallJob<'_> {
         let existing = context.existing_store()?;
         let whose = self.whose(existing.as_ref(), context)?;
         let setups = self.setups(&whose, is_trusting, context)?;
+        let program = if self.is_install { Some(program()?) } else { None };
         // Make the plan first, read only: if it is refused, nothing has been created, not even the store.
         let installs = existing.as_ref().map_or_else(|| context.base.clone(), Store::installs_dir);
         let mut records = Records::read_only(&installs);
@@ -115,7 +116,7 @@ impl InstallJob<'_> {
                 switch::carry_out(change, switched, &records, true)?;
             }
             for plan in &mut plans {
-                carry_out(plan, &records, &whose, self.is_install)?;
+                carry_out(plan, &records, &whose, program.as_deref())?;
             }
             if let Some((change, switched)) = switch.as_mut().filter(|_| !self.is_install) {
                 switch::carry_out(change, switched, &records, false)?;
@@ -338,22 +339,30 @@ struct FileJson<'a> {
     copy: JsonPathOption<'a, AtCopy>,
 }
 
-/// Returns the program and options for hooks, so that they use the same store as this call.
-fn caller(home: &Path, context: &Context) -> anyhow::Result<Caller> {
-    let text = |path: &Path| match path.to_str() {
-        Some(path) => Ok(path.to_owned()),
-        None => bail!(
+/// Returns a path as a configuration names it. Fails if it is not UTF-8.
+fn text_of(path: &Path) -> anyhow::Result<String> {
+    path.to_str().map(str::to_owned).with_context(|| {
+        format!(
             "cannot write the path {} into a configuration: it is not UTF-8\nhint: put piton and its store at a path \
              that is UTF-8, or name another one with `--base`",
             path.display()
-        ),
-    };
-    let mut caller = Caller { program: text(&Context::program()?)?, options: Vec::new() };
+        )
+    })
+}
+
+/// Returns the path of this program, which hooks call.
+fn program() -> anyhow::Result<String> {
+    text_of(&Context::program()?)
+}
+
+/// Returns the program and options for hooks, so that they use the same store as this call.
+fn caller(home: &Path, context: &Context) -> anyhow::Result<Caller> {
+    let mut caller = Caller { program: program()?, options: Vec::new() };
     let usual = default_dir(home);
     let places = [("--base", Some(&context.base), "checkpoints"), ("--config", context.config.as_ref(), "config.yaml")];
     for (option, path, name) in places {
         if let Some(path) = path.filter(|path| **path != usual.join(name)) {
-            caller.options.extend([option.to_owned(), text(path)?]);
+            caller.options.extend([option.to_owned(), text_of(path)?]);
         }
     }
     Ok(caller)

@@ -7,6 +7,7 @@ use super::doctor::{self, NoEnds};
 use crate::columns::{counted, cut_start, padded, wrapped};
 use crate::context::{ConfigPolicy, ConfigProblem, Context};
 use crate::hints::{self, Problem};
+use crate::install::programs::stale_hooks;
 use crate::options::{EXIT_CODES, Global};
 use crate::output::{BAD, Output, WARN, bytes, local, plain};
 use crate::remote::health::known_remote;
@@ -64,6 +65,7 @@ pub(crate) fn run(args: &StatusArgs, global: &Global, output: &Output) -> anyhow
     let seen = if args.ack { acknowledge(&context, store.as_ref())? } else { 0 };
     problems.extend(context.problems());
     let remote = known_remote(store.as_ref(), &mut problems);
+    problems.extend(store.as_ref().map(stale_hooks).unwrap_or_default());
     status.problems = problems.into_iter().map(StatusProblem::from).collect();
     for one in &mut status.projects {
         one.restore_command = restore_command(one);

@@ -45,9 +45,9 @@ pub(crate) fn fire(agent: Agent, command: &str) -> Result<Duration, String> {
     }
 }
 
-struct FiredAnswer {
+pub(super) struct FiredAnswer {
     code: Option<i32>,
-    stdout: String,
+    pub(super) stdout: String,
     stderr: String,
 }
 
@@ -91,11 +91,16 @@ fn call(agent: Agent, line: &str, project: &Path, base: &Path) -> Result<FiredAn
         command
     };
     command.env("PITON_BASE", base).env("PITON_ENABLED", "true").current_dir(project);
+    let text = (agent.checks.payload)(agent.prompt_event(), &project.to_string_lossy()).to_string();
+    answer(&mut command, text.as_bytes())
+}
+
+/// Runs a program with this input, within the time that agents give a hook.
+pub(super) fn answer(command: &mut Command, input: &[u8]) -> Result<FiredAnswer, String> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|error| format!("it cannot be started: {error}"))?;
-    let text = (agent.checks.payload)(agent.prompt_event(), &project.to_string_lossy()).to_string();
     // A hook that does not read its input is detected by its answer.
-    let _ = child.stdin.take().map(|mut stdin| stdin.write_all(text.as_bytes()));
+    let _ = child.stdin.take().map(|mut stdin| stdin.write_all(input));
     let (stdout, stderr) = (drain(child.stdout.take()), drain(child.stderr.take()));
     let code = wait(&mut child)?;
     let text = |reader: thread::JoinHandle<String>| reader.join().unwrap_or_default();

@@ -11,6 +11,7 @@
 pub(crate) mod fire;
 pub(crate) mod outdated;
 pub(crate) mod pieces;
+pub(crate) mod programs;
 pub(crate) mod record;
 pub(crate) mod switch;
 
@@ -288,10 +289,17 @@ pub(crate) fn apply(change: &Change, records: &Records, mode: u32) -> Result<()>
     })
 }
 
-/// Carries out the plan for one agent.
-pub(crate) fn carry_out(plan: &mut AgentPlan, records: &Records, whose: &Whose, is_install: bool) -> Result<()> {
+/// Carries out the plan for one agent. `program` is the path that installed hooks call; without one, the plan is to
+/// uninstall.
+pub(crate) fn carry_out(plan: &mut AgentPlan, records: &Records, whose: &Whose, program: Option<&str>) -> Result<()> {
     let mode = if *whose == Whose::User { 0o600 } else { 0o644 };
     let mut record = records.get(plan.agent, whose.project())?;
+    let is_install = program.is_some();
+    let recorded = std::mem::replace(&mut record.program, program.map(str::to_owned));
+    if is_install && plan.changes.is_empty() && recorded != record.program {
+        // Written by a version that did not record it.
+        records.put(plan.agent, &record)?;
+    }
     for change in &mut plan.changes {
         let known = record.files.iter().find(|known| known.path == change.path);
         if let Some(before) = &change.before

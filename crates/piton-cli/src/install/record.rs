@@ -22,6 +22,9 @@ pub(crate) struct Record {
     /// Root of the project; `None` for an installation for the user.
     pub(crate) project: Option<PathBuf>,
     pub(crate) files: Vec<Changed>,
+    /// Path of the program that the hooks call; `None` in the record of a version that did not record it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) program: Option<String>,
 }
 
 /// One file that was changed or created.
@@ -100,6 +103,7 @@ impl Records {
             agent: agent.name.to_owned(),
             project: project.map(Path::to_owned),
             files: Vec::new(),
+            program: None,
         }))
     }
 
@@ -117,6 +121,12 @@ impl Records {
         let mut paths: Vec<_> = entries.filter(|path| path.extension().is_some_and(|end| end == "json")).collect();
         paths.sort();
         paths
+    }
+
+    /// Returns the records of all installations that can be read.
+    pub(crate) fn all(&self) -> Vec<Record> {
+        let read = |path: &PathBuf| serde_json::from_str(&read_own(path).ok().flatten()?).ok();
+        self.paths().iter().filter_map(read).collect()
     }
 
     /// Returns the number of installations.

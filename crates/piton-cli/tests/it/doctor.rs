@@ -39,7 +39,8 @@ impl Home {
     }
 
     fn program(&self, name: &str, script: &str) {
-        let script = format!("#!/bin/sh\nREAL={PITON}\n{script}\n");
+        let script =
+            format!("#!/bin/sh\nREAL={PITON}\n[ \"$1\" != --version ] || exec \"$REAL\" --version\n{script}\n");
         self.sandbox.write_program(&self.bin().join(name), &script);
     }
 

@@ -15,6 +15,8 @@ mod ends;
 mod export;
 mod fault_store;
 mod faults;
+// On FUSE, which macOS does not have.
+#[cfg(target_os = "linux")]
 mod folding;
 mod git_kit;
 mod git_state;
@@ -65,6 +67,7 @@ mod rewind_faults;
 mod rewind_kit;
 mod schema;
 mod security;
+#[cfg(target_os = "linux")]
 mod self_test;
 mod serve;
 mod serve_kit;
@@ -79,5 +82,6 @@ mod thinned;
 mod transcript;
 mod unknown_keys;
 mod unprotected;
+mod upgrade;
 mod upkeep_kill;
 mod verify;
