@@ -50,6 +50,10 @@ pub(crate) struct Doctor {
     /// are exact, and say what it cannot do. Takes seconds; uses a temporary directory there
     #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = ".", conflicts_with = "no_fire")]
     self_test: Option<PathBuf>,
+    /// Number of times that the self-test kills each command
+    #[arg(long, value_name = "N", default_value_t = 16, requires = "self_test")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
+    kills: u32,
 }
 
 /// JSON of the command.
@@ -140,7 +144,7 @@ impl OnRecord {
 pub(crate) fn run(args: &Doctor, global: &Global, output: &Output) -> anyhow::Result<()> {
     if let Some(dir) = &args.self_test {
         let around = global.dir.as_deref().unwrap_or(Path::new("."));
-        return self_test::run(&around.join(dir), output);
+        return self_test::run(&around.join(dir), args.kills, output);
     }
     let context = Context::build(global, ConfigPolicy::Collect(output))?;
     let config = context.config.as_deref().unwrap_or(Path::new("config.yaml")).display().to_string();

@@ -13,13 +13,10 @@ use super::check::Verdict::Ok as Works;
 use super::check::{Checks, VerdictInWords};
 use super::exact::{TestProject, fill, wreck};
 
-/// Number of kills of each command.
-const KILLS: u32 = 16;
-
-/// Runs the checks.
-pub(super) fn all(root: &Path, checks: &mut Checks) {
-    checks.add("killed take", || takes(root));
-    checks.add("killed restore", || restores(root));
+/// Runs the checks, with this number of kills of each command.
+pub(super) fn all(root: &Path, kills: u32, checks: &mut Checks) {
+    checks.add("killed take", || takes(root, kills));
+    checks.add("killed restore", || restores(root, kills));
 }
 
 /// Starts a command of this program in a place.
@@ -39,17 +36,17 @@ fn time(place: &TestProject, args: &[&str]) -> Result<Duration, String> {
     if status.success() { Ok(began.elapsed()) } else { Err(format!("`piton {}` failed: {status}", args[0])) }
 }
 
-/// Starts a command, and kills it after a part of its usual duration. Returns true if it was still running.
-fn kill(place: &TestProject, args: &[&str], usual: Duration, part: u32) -> Result<bool, String> {
+/// Starts a command, and kills it after this time. Returns true if it was still running.
+fn kill(place: &TestProject, args: &[&str], after: Duration) -> Result<bool, String> {
     let mut child = start(place, args)?;
-    thread::sleep(usual * part / KILLS);
+    thread::sleep(after);
     let was_running = child.try_wait().map_err(|error| error.to_string())?.is_none();
     let _ = child.kill();
     let _ = child.wait();
     Ok(was_running)
 }
 
-fn takes(root: &Path) -> Result<VerdictInWords, String> {
+fn takes(root: &Path, kills: u32) -> Result<VerdictInWords, String> {
     let place = TestProject::new(root, "killed-take")?;
     fill(place.project.dir(), &[])?;
     let change = |at: u32| {
@@ -59,9 +56,9 @@ fn takes(root: &Path) -> Result<VerdictInWords, String> {
     };
     let usual = time(&place, &["take"])?;
     let mut killed = 0;
-    for part in 1..=KILLS {
+    for part in 1..=kills {
         change(part)?;
-        killed += u32::from(kill(&place, &["take"], usual, part)?);
+        killed += u32::from(kill(&place, &["take"], usual * part / kills)?);
         let now = place.tree()?;
         let id = place.take().map_err(|why| format!("after a kill, {why}"))?;
         fs::write(place.project.dir().join("deep/er/0.txt"), "changed\n").map_err(|error| error.to_string())?;
@@ -72,7 +69,7 @@ fn takes(root: &Path) -> Result<VerdictInWords, String> {
     Ok((Works, format!("killed {killed} times at work: the next take is complete, and the store is whole")))
 }
 
-fn restores(root: &Path) -> Result<VerdictInWords, String> {
+fn restores(root: &Path, kills: u32) -> Result<VerdictInWords, String> {
     let place = TestProject::new(root, "killed-restore")?;
     fill(place.project.dir(), &[])?;
     let before = place.tree()?;
@@ -84,8 +81,8 @@ fn restores(root: &Path) -> Result<VerdictInWords, String> {
     place.restore(RestoreTo::Undo)?;
     place.compare(&after, "after an undo")?;
     let (mut killed, mut continued) = (0, 0);
-    for part in 1..=KILLS {
-        killed += u32::from(kill(&place, &["restore", &id, "--yes"], usual, part)?);
+    for part in 1..=kills {
+        killed += u32::from(kill(&place, &["restore", &id, "--yes"], usual * part / kills)?);
         let unfinished = place.store.interrupted_restore(place.project.id()).map_err(|error| error.to_string())?;
         if unfinished.is_some() {
             continued += 1;

@@ -45,8 +45,8 @@ pub(crate) struct SelfTestJson<'a> {
     elapsed_ms: u64,
 }
 
-/// Runs all checks in a directory of the file system to be tested.
-pub(crate) fn run(dir: &Path, output: &Output) -> anyhow::Result<()> {
+/// Runs all checks in a directory of the file system to be tested, with this number of kills of each command.
+pub(crate) fn run(dir: &Path, kills: u32, output: &Output) -> anyhow::Result<()> {
     let began = Instant::now();
     let scratch = tempfile::Builder::new().prefix(".piton-self-test-").tempdir_in(dir).map_err(|error| {
         Error::new(ErrorKind::Io, "make a directory in")
@@ -59,7 +59,7 @@ pub(crate) fn run(dir: &Path, output: &Output) -> anyhow::Result<()> {
     let mut checks = Checks::default();
     let names = probe::all(&root, &mut checks);
     exact::all(&root, &names, &mut checks);
-    crash::all(&root, &mut checks);
+    crash::all(&root, kills, &mut checks);
     remove(scratch);
     let checks = checks.0;
     let failed = checks.iter().filter(|check| check.verdict == Verdict::Failed).count();
