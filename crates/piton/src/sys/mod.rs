@@ -83,7 +83,12 @@ impl Stat {
         clippy::cast_sign_loss,
         reason = "nanoseconds and permission bits are few, and device numbers are only compared"
     )]
-    #[allow(clippy::unnecessary_cast, clippy::useless_conversion, reason = "on other platforms it is a conversion")]
+    #[allow(
+        clippy::unnecessary_cast,
+        clippy::unnecessary_fallible_conversions,
+        clippy::useless_conversion,
+        reason = "on other platforms it is a conversion, or one that can fail"
+    )]
     fn of(stat: &rustix::fs::Stat) -> Self {
         Self {
             kind: Kind::of(FileType::from_raw_mode(stat.st_mode)).unwrap_or(Kind::Special),
@@ -248,6 +253,7 @@ pub(crate) fn prefer_huge_pages(memory: &MmapMut) {
 }
 
 /// Returns permission bits as the system calls take them.
+#[allow(clippy::useless_conversion, reason = "on Linux it is a conversion")]
 fn file_mode(bits: u16) -> Mode {
     Mode::from_raw_mode(bits.into())
 }
