@@ -12,6 +12,7 @@ use testkit::soak::{Plan, WORKERS};
 use crate::workspace;
 
 const MINUTES: u64 = 10;
+const KILL_WITHIN: Duration = Duration::from_millis(40);
 
 #[derive(clap::Args)]
 pub(crate) struct SoakArgs {
@@ -24,22 +25,20 @@ pub(crate) struct SoakArgs {
 }
 
 pub(crate) fn run(args: &SoakArgs) -> Result<ExitCode> {
-    let (minutes, program) = (args.minutes, workspace::piton(args.piton.as_deref())?);
-    for (size_mb_max, what) in [(0, "without a limit on the size"), (4, "at a limit of 4 MB")] {
-        soak(&program, Duration::from_secs(minutes * 30), size_mb_max, what);
-    }
+    both(&workspace::piton(args.piton.as_deref())?, args.minutes, KILL_WITHIN);
     Ok(ExitCode::SUCCESS)
 }
 
-fn soak(program: &Path, length: Duration, size_mb_max: u64, what: &str) {
-    let plan = Plan {
-        program,
-        length,
-        check_every: Duration::from_secs(30),
-        size_mb_max,
-        kill_within: Duration::from_millis(40),
-        seed: 1 + size_mb_max,
-    };
+/// Runs the test twice, each time for half of the minutes. A process is killed within `kill_within` of its start.
+pub(crate) fn both(program: &Path, minutes: u64, kill_within: Duration) {
+    for (size_mb_max, what) in [(0, "without a limit on the size"), (4, "at a limit of 4 MB")] {
+        soak(program, Duration::from_secs(minutes * 30), kill_within, size_mb_max, what);
+    }
+}
+
+fn soak(program: &Path, length: Duration, kill_within: Duration, size_mb_max: u64, what: &str) {
+    let plan =
+        Plan { program, length, check_every: Duration::from_secs(30), size_mb_max, kill_within, seed: 1 + size_mb_max };
     println!("{} seconds {what}: {WORKERS} processes at a time, all commands, killed at random", length.as_secs());
     let done = plan.run(&Sandbox::new());
     let collections = done.done("prune") + done.done("maintain");

@@ -12,8 +12,11 @@ use testkit::{Sandbox, clean_command, files_in, walk};
 
 use crate::schema;
 
-/// The program under test.
-pub(crate) const PITON: &str = env!("CARGO_BIN_EXE_piton");
+/// The program under test: the one that was built with the tests, unless another one is named when they are compiled.
+pub(crate) const PITON: &str = match option_env!("PITON_UNDER_TEST") {
+    Some(path) => path,
+    None => env!("CARGO_BIN_EXE_piton"),
+};
 
 /// Result of a process.
 #[derive(Debug)]

@@ -188,7 +188,7 @@ fn half_of_the_tree_read_only_is_partly_done_and_undone() {
         assert!(std::env::var_os("PITON_TEST_ALL").is_none(), "this needs the superuser and setpriv");
         return;
     }
-    let program = sandbox.copy_of_program(env!("CARGO_BIN_EXE_piton"), "");
+    let program = sandbox.copy_of_program(crate::kit::PITON, "");
     let run = |args: &[&str]| {
         let mut command = clean_command("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&program).args(args);
@@ -232,7 +232,7 @@ fn what_an_editor_writes_at_the_last_moment_is_given_back() {
     changed(&sandbox);
     let mut strace = clean_command("strace");
     strace.args(["-f", "-qq", "-o", "/dev/null", "-e", "inject=renameat2:delay_enter=2000000"]);
-    strace.args([env!("CARGO_BIN_EXE_piton"), "--json", "restore", "1", "a"]);
+    strace.args([crate::kit::PITON, "--json", "restore", "1", "a"]);
     let restore = in_sandbox(&sandbox, &mut strace).stdout(std::process::Stdio::piped()).spawn().expect("strace runs");
     // The new file is ready: the exchange comes next.
     let is_ready = |name: std::ffi::OsString| name.as_encoded_bytes().starts_with(b".piton-restore-x");
@@ -262,7 +262,7 @@ fn without_the_exchange_files_are_restored_and_edits_at_the_last_moment_are_give
         for injection in injections {
             strace.args(["-e", injection]);
         }
-        strace.arg(env!("CARGO_BIN_EXE_piton")).args(args).stdout(std::process::Stdio::piped());
+        strace.arg(crate::kit::PITON).args(args).stdout(std::process::Stdio::piped());
         in_sandbox(&sandbox, &mut strace).spawn().expect("strace runs")
     };
     let restore = strace(&["inject=renameat:delay_enter=2000000"], &["--json", "restore", "1", "a"]);

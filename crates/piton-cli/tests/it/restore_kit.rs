@@ -13,7 +13,7 @@ pub(crate) fn in_sandbox<'a>(sandbox: &Sandbox, command: &'a mut Command) -> &'a
 
 /// Runs the command in the project.
 pub(crate) fn piton(sandbox: &Sandbox, args: &[&str]) -> Output {
-    let mut command = clean_command(env!("CARGO_BIN_EXE_piton"));
+    let mut command = clean_command(crate::kit::PITON);
     in_sandbox(sandbox, &mut command).args(args).output().expect("piton runs")
 }
 

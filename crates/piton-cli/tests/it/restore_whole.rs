@@ -276,7 +276,7 @@ fn after_a_partial_restore_the_command_that_is_printed_does_the_same_again() {
     assert!(command.contains(&id[..7]), "{words}");
     sandbox.tree("it's/x = 3");
     let mut shell = clean_command("sh");
-    let program = env!("CARGO_BIN_EXE_piton").replace('\'', "'\\''");
+    let program = crate::kit::PITON.replace('\'', "'\\''");
     shell.arg("-c").arg(command.replacen("piton", &format!("'{program}' --json"), 1));
     let output = crate::restore_kit::in_sandbox(&sandbox, &mut shell).output().expect("sh runs");
     let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
