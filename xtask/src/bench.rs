@@ -11,9 +11,10 @@ use crate::contestants::{Contestant, Filesnap, Outcome, Piton, Repository, Resti
 use crate::hermes::Hermes;
 use crate::measure::{self, isolated, settle};
 use crate::report::{Report, Row, Work};
+use crate::scale::{self, ScaleReport};
 use crate::trees::{self, Edited, Size, Tree};
 use crate::workspace::{self, workspace_root};
-use crate::{bars, extras, machine, scale};
+use crate::{bars, extras, machine, serving};
 
 /// The first checkpoint of the large tree takes most contestants many seconds; more runs are not needed to tell them
 /// apart.
@@ -50,9 +51,12 @@ pub(crate) struct BenchArgs {
     /// Instead of all that: 10,000 checkpoints, a file of 3 GB, 1,000,000 files (needs 15 GB, many minutes)
     #[arg(long)]
     scale: bool,
-    /// Like --scale with everything N times smaller, to try the benchmark itself
+    /// Like --scale, or --serve, with everything N times smaller, to try the benchmark itself
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     scale_down: Option<u64>,
+    /// Instead of all that: takes over `piton serve` beside calls of the library, in a tree of 34,000 files
+    #[arg(long, conflicts_with = "scale")]
+    serve: bool,
     /// Exit with 1 if a bar is missed
     #[arg(long)]
     strict: bool,
@@ -71,7 +75,7 @@ impl BenchArgs {
 
     /// Returns the divisor of a measurement of scale, if one is asked for.
     fn scale(&self) -> Option<usize> {
-        let divisor = self.scale_down.or(self.scale.then_some(1))?;
+        let divisor = self.scale_down.or((self.scale || self.serve).then_some(1))?;
         usize::try_from(divisor).ok()
     }
 }
@@ -188,8 +192,16 @@ pub(crate) fn run(options: &BenchArgs) -> Result<ExitCode> {
 }
 
 fn bench_scale(setup: &Setup, divisor: usize, work: &Path, options: &BenchArgs) -> Result<ExitCode> {
-    let large = if divisor == 1 { trees::prepare(work, Size::Large, options.large.as_deref())? } else { None };
-    let scale = scale::run(setup, large.as_ref().map(|tree| tree.path.as_path()), divisor)?;
+    let large = if divisor == 1 && !options.serve {
+        trees::prepare(work, Size::Large, options.large.as_deref())?
+    } else {
+        None
+    };
+    let scale = if options.serve {
+        ScaleReport::new("Takes over `serve`", &serving::rows(setup, divisor)?)
+    } else {
+        scale::run(setup, large.as_ref().map(|tree| tree.path.as_path()), divisor)?
+    };
     let facts = machine::facts(work, &setup.program, &setup.home);
     let facts: String = facts.iter().map(|(name, value)| format!("- {name}: {value}\n")).collect();
     let markdown = format!("{}\n## Machine\n\n{facts}", scale.markdown);

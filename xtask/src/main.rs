@@ -4,6 +4,7 @@
 //! be timed as a separate process.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for developers: it talks to the terminal")]
 
+mod aarch64;
 mod agents;
 mod bars;
 mod bench;
@@ -23,12 +24,14 @@ mod model;
 mod older;
 mod pairs;
 mod picture;
+mod portable;
 mod powercut;
 mod reading;
 mod remote;
 mod report;
 mod scale;
 mod scaling;
+mod serving;
 mod soak;
 mod space;
 mod sqlite;
@@ -85,6 +88,10 @@ enum Task {
     Dist(dist::DistArgs),
     /// Install what `dist` made on a new Debian system without Rust, in every way, and use it
     DistCheck(dist::fresh::DistCheckArgs),
+    /// Interrupt restores, and kill all commands at random, with the program for aarch64 under qemu
+    Aarch64(aarch64::Aarch64Args),
+    /// Run the tests on Linux with the system calls that macOS has
+    Portable(portable::PortableArgs),
     /// Measure the lines of the library that the tests reach
     Coverage,
     /// Fuzz what reads bytes from outside
@@ -135,6 +142,8 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Deps(args) => deps::run(&args),
         Task::Dist(args) => dist::run(&args),
         Task::DistCheck(args) => dist::fresh::run(&args),
+        Task::Aarch64(args) => aarch64::run(&args),
+        Task::Portable(args) => portable::run(&args),
         Task::Coverage => coverage::run(),
         Task::Fuzz(args) => fuzz::run(&args),
         Task::House(args) => house::run(&args),

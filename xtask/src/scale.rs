@@ -60,6 +60,13 @@ impl ScaleRow {
         self
     }
 
+    /// Limits the time by which the row is slower than what stands beside it.
+    pub(crate) fn with_difference_max(mut self, beside: Duration, most: Duration) -> Self {
+        let slower = self.time.map(|time| time.saturating_sub(beside));
+        self.bar = slower.map(|slower| (format!("at most {} more", ms(most)), slower <= most));
+        self
+    }
+
     /// Adds a limit to the rule of the row.
     pub(crate) fn with_time_max(mut self, most: Duration) -> Self {
         let is_met = self.time.is_some_and(|time| time <= most);
@@ -111,10 +118,16 @@ pub(crate) fn run(setup: &Setup, large: Option<&Path>, divisor: usize) -> Result
     rows.extend(reading::rows(setup, large, divisor)?);
     rows.extend(large_file(setup, LARGE_FILE_BYTES / divisor as u64)?);
     rows.extend(many_files(setup, (FILES / divisor).max(FILES_PER_DIR))?);
-    let head = ["work", "piton", "beside", "ratio", "bar", "verdict"].map(str::to_owned);
-    let body: Vec<_> = rows.iter().map(ScaleRow::cells).collect();
-    let is_missed = rows.iter().any(|row| row.bar.as_ref().is_some_and(|(_, met)| !met));
-    Ok(ScaleReport { markdown: format!("## Scale\n\n{}", table(6, &head, &body)), is_missed })
+    Ok(ScaleReport::new("Scale", &rows))
+}
+
+impl ScaleReport {
+    pub(crate) fn new(title: &str, rows: &[ScaleRow]) -> Self {
+        let head = ["work", "piton", "beside", "ratio", "bar", "verdict"].map(str::to_owned);
+        let body: Vec<_> = rows.iter().map(ScaleRow::cells).collect();
+        let is_missed = rows.iter().any(|row| row.bar.as_ref().is_some_and(|(_, met)| !met));
+        Self { markdown: format!("## {title}\n\n{}", table(6, &head, &body)), is_missed }
+    }
 }
 
 /// The time and the peak memory of one process.

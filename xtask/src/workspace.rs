@@ -21,11 +21,20 @@ pub(crate) fn piton(given: Option<&Path>) -> Result<PathBuf> {
 
 /// Builds piton from this workspace with optimisations.
 pub(crate) fn build_piton() -> Result<PathBuf> {
-    eprintln!("building piton");
+    build(&["-p", "piton-cli"], "piton")
+}
+
+/// Builds an example of the library with optimisations.
+pub(crate) fn build_example(name: &str) -> Result<PathBuf> {
+    build(&["-p", "piton", "--example", name], &format!("examples/{name}"))
+}
+
+fn build(what: &[&str], made: &str) -> Result<PathBuf> {
+    eprintln!("building {made}");
     let root = workspace_root();
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(cargo).args(["build", "--release", "-p", "piton-cli"]).current_dir(&root).status()?;
-    ensure!(status.success(), "piton does not build");
+    let status = Command::new(cargo).args(["build", "--release"]).args(what).current_dir(&root).status()?;
+    ensure!(status.success(), "{made} does not build");
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |dir| root.join(dir));
-    Ok(target.join("release").join("piton"))
+    Ok(target.join("release").join(made))
 }

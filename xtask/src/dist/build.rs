@@ -22,7 +22,7 @@ pub(super) struct Program {
 
 /// Platform that piton is built for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Target {
+pub(crate) enum Target {
     LinuxX86,
     LinuxArm,
     MacX86,
@@ -103,7 +103,7 @@ impl Target {
 }
 
 /// Builds the programs for a target from the sources in `root`, and returns the directory with them.
-pub(super) fn build(root: &Path, target: Target) -> Result<PathBuf> {
+pub(crate) fn build(root: &Path, target: Target) -> Result<PathBuf> {
     let mut cargo = cargo_for(root, target)?;
     run(cargo.arg("--release"))?;
     Ok(build_dir(root).join(target.triple()).join("release"))

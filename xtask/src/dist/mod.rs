@@ -6,7 +6,7 @@
 //! compares.
 
 mod archive;
-mod build;
+pub(crate) mod build;
 pub(crate) mod fresh;
 mod packages;
 
@@ -26,6 +26,8 @@ use crate::workspace::workspace_root;
 /// Name of the list of checksums, in the format of `sha256sum`. The installer finds the archive in it.
 const SUMS: &str = "SHA256SUMS";
 const INSTALLER: &str = "packages/install.sh";
+/// Stands in the installer for the address of the releases.
+const RELEASES: &str = "@RELEASES@";
 
 #[derive(clap::Args)]
 pub(crate) struct DistArgs {
@@ -35,6 +37,9 @@ pub(crate) struct DistArgs {
     /// Build for macOS, too
     #[arg(long)]
     macos: bool,
+    /// Address that the installer downloads from [default: the directory that the installer is in]
+    #[arg(long, value_name = "URL")]
+    releases: Option<String>,
     /// Directory for the artifacts
     #[arg(long, value_name = "DIR", default_value = "target/dist/artifacts")]
     out: PathBuf,
@@ -51,16 +56,17 @@ pub(crate) fn run(args: &DistArgs) -> Result<ExitCode> {
     };
     let out = std::path::absolute(&args.out)?;
     let root = workspace_root();
-    make(&root, &targets, &out)?;
+    let releases = args.releases.as_deref();
+    make(&root, &targets, releases, &out)?;
     if args.twice {
-        compare_with_clone(&root, &targets, &out)?;
+        compare_with_clone(&root, &targets, releases, &out)?;
     }
     print!("{}", fs::read_to_string(out.join(SUMS))?);
     Ok(ExitCode::SUCCESS)
 }
 
 /// Builds all artifacts of the sources in `root` into `out`, which is emptied first.
-fn make(root: &Path, targets: &[Target], out: &Path) -> Result<()> {
+fn make(root: &Path, targets: &[Target], releases: Option<&str>, out: &Path) -> Result<()> {
     let _ = fs::remove_dir_all(out);
     fs::create_dir_all(out)?;
     let release = Release { version: env!("CARGO_PKG_VERSION"), secs: commit_secs(root) };
@@ -84,9 +90,16 @@ fn make(root: &Path, targets: &[Target], out: &Path) -> Result<()> {
     }
     let (name, bytes) = packages::npm_client(root, targets, release.version, release.secs)?;
     fs::write(out.join(name), bytes)?;
-    fs::copy(root.join(INSTALLER), out.join("install.sh"))?;
+    fs::write(out.join("install.sh"), installer(root, releases)?)?;
     fs::write(out.join(SUMS), sums(out)?)?;
     Ok(())
+}
+
+/// Returns the installer. It downloads from `releases`, or takes the archives from its own directory.
+fn installer(root: &Path, releases: Option<&str>) -> Result<String> {
+    let text = fs::read_to_string(root.join(INSTALLER))?;
+    ensure!(text.contains(RELEASES), "{INSTALLER} has no {RELEASES}");
+    Ok(releases.map_or_else(|| text.clone(), |url| text.replace(RELEASES, url)))
 }
 
 /// Version and time of what is published.
@@ -191,14 +204,14 @@ fn names(dir: &Path) -> Result<Vec<String>> {
 }
 
 /// Builds the commit of `root` in a clone elsewhere, and fails if an artifact differs.
-fn compare_with_clone(root: &Path, targets: &[Target], out: &Path) -> Result<()> {
+fn compare_with_clone(root: &Path, targets: &[Target], releases: Option<&str>, out: &Path) -> Result<()> {
     let scratch = root.join("target/dist/again");
     let _ = fs::remove_dir_all(&scratch);
     let clone = scratch.join("elsewhere");
     let status = Command::new("git").args(["clone", "-q", "--no-hardlinks"]).arg(root).arg(&clone).status()?;
     ensure!(status.success(), "cannot clone {}", root.display());
     let again = scratch.join("artifacts");
-    make(&clone, targets, &again)?;
+    make(&clone, targets, releases, &again)?;
     let differing: Vec<_> = names(out)?
         .into_iter()
         .filter(|name| fs::read(out.join(name)).ok() != fs::read(again.join(name)).ok())
@@ -231,8 +244,12 @@ mod tests {
 
     /// Runs the installer in `sh`. Returns true if it succeeds, and what it says.
     fn install(from: &Path, to: &Path) -> (bool, String) {
+        let script = to.with_extension("sh");
+        // Without --from, the address in the script is used.
+        let text = installer(&workspace_root(), Some(&format!("file://{}", from.display()))).expect("the installer");
+        fs::write(&script, text).expect("a file");
         let mut sh = Command::new("sh");
-        sh.arg(workspace_root().join(INSTALLER)).arg("--from").arg(from).arg("--to").arg(to);
+        sh.arg(script).arg("--to").arg(to);
         let output = sh.output().expect("sh runs");
         let said = [output.stdout, output.stderr].concat();
         (output.status.success(), String::from_utf8_lossy(&said).into_owned())
