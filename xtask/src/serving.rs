@@ -47,8 +47,8 @@ pub(crate) fn rows(setup: &Setup, divisor: usize) -> Result<Vec<ScaleRow>> {
         let (mut by_library, mut over_serve) = (Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
             edit()?;
-            by_library.push(expect(is_changed, library.take()?)?);
-            over_serve.push(expect(is_changed, server.take()?)?);
+            by_library.push(expect(is_changed, &library.take()?)?);
+            over_serve.push(expect(is_changed, &server.take()?)?);
         }
         let beside = ("call of the library", median(&mut by_library));
         let row = ScaleRow::ratio(format!("take over `serve`, {work}, {files} files"), median(&mut over_serve), beside);
@@ -58,7 +58,7 @@ pub(crate) fn rows(setup: &Setup, divisor: usize) -> Result<Vec<ScaleRow>> {
     for number in 0..ROUNDS {
         turns.push(server.turn(number, || edit(&edited))?);
         edit(&edited)?;
-        takes.push(expect(true, library.take()?)?);
+        takes.push(expect(true, &library.take()?)?);
     }
     let work = format!("turn over `serve`, both ends, one file changed, {files} files");
     let beside = ("one take by the library", median(&mut takes));
@@ -90,7 +90,7 @@ struct Taken {
     time: Duration,
 }
 
-fn expect(is_changed: bool, taken: Taken) -> Result<Duration> {
+fn expect(is_changed: bool, taken: &Taken) -> Result<Duration> {
     let expected = if is_changed { "taken" } else { "unchanged" };
     ensure!(taken.outcome == expected, "the outcome is {}, not {expected}", taken.outcome);
     Ok(taken.time)
