@@ -192,6 +192,93 @@ fn a_repository_that_is_a_link_is_declined_and_named() {
     project.piton(&["git", "show", "1"]).failed(4);
 }
 
+/// Takes a checkpoint, and asserts that take, status and doctor name what is not saved of the repository.
+#[track_caller]
+fn assert_named(project: &GitProject, words: &str) {
+    let ran = project.piton(&["take"]).done();
+    assert!(ran.stderr.contains(words), "{words}: {ran:?}");
+    assert_named_by_status(project, words);
+}
+
+#[track_caller]
+fn assert_named_by_status(project: &GitProject, words: &str) {
+    for _ in 0..2 {
+        // Nothing changed by the second time, and it is still not saved.
+        project.piton(&["take"]).done();
+        let status = project.piton(&["status", "--json"]).done().json();
+        assert!(status["problems"].to_string().contains(words), "{words}: {status}");
+        let doctor = project.piton(&["doctor"]);
+        assert!(doctor.stdout.contains(words), "{words}: {doctor:?}");
+    }
+}
+
+#[test]
+fn what_is_not_saved_of_a_repository_is_named_before_it_is_lost() {
+    let project = GitProject::new(Shape::Clone).expect("a clone");
+    fs::create_dir_all(project.dir.join(".git/lfs/objects/ab")).expect("a directory");
+    assert_named(&project, "files of LFS (lfs) are not saved");
+    let project = GitProject::new(Shape::Clone).expect("a clone");
+    let packs = project.dir.join(".git/objects/pack");
+    fs::write(packs.join("pack-0123456789012345678901234567890123456789.promisor"), "").expect("a file");
+    assert_named(&project, "objects that this partial clone has not fetched (objects) are not saved");
+    let project = GitProject::new(Shape::Clone).expect("a clone");
+    let borrowed = project.sandbox.root().join("origin/.git/objects");
+    fs::write(project.dir.join(".git/objects/info/alternates"), format!("{}\n", borrowed.display())).expect("a file");
+    assert_named(&project, "objects of other repositories that it uses (objects/info/alternates) are not saved");
+    let project = GitProject::new(Shape::Clone).expect("a clone");
+    project.shell("git init -q inner && cd inner && git commit -q --allow-empty -m inner");
+    let inner = project.dir.join("inner").display().to_string();
+    assert_named_by_status(
+        &project,
+        &format!("branches and stashes of the git repository in {inner} are not recorded"),
+    );
+    project.piton(&["-C", &inner, "take"]);
+    let project = GitProject::new(Shape::Clone).expect("a clone");
+    fs::write(project.dir.join(".git/objects/info/alternates"), format!("{}\n", borrowed.display())).expect("a file");
+    project.piton(&["take"]).done();
+    // Once it is not so any more, nothing is named.
+    fs::remove_file(project.dir.join(".git/objects/info/alternates")).expect("a file");
+    project.piton(&["take"]).done();
+    let status = project.piton(&["status", "--json"]).done().json();
+    assert!(!status["problems"].to_string().contains("not saved"), "{status}");
+}
+
+/// The second of two captures compares stat data only. It must see everything that git does in between.
+#[test]
+fn any_change_after_a_capture_that_found_nothing_is_recorded() {
+    for (nth, line) in [
+        "git branch new",
+        "git branch -D other",
+        "git tag -d v1",
+        "git stash drop",
+        "git reflog expire --expire=now --all",
+        "git config core.abbrev 9",
+        "git add -A",
+        "git pack-refs --all",
+        "git commit -q --allow-empty -m x",
+        "echo x >> .git/info/exclude",
+        "echo 'ref: refs/heads/feature' > .git/HEAD",
+        "git rev-parse feature~1 > .git/refs/heads/feature",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let project = GitProject::new(Shape::Clone).expect("a clone");
+        // Older than anything that may change again within a tick.
+        project.shell("find .git -exec touch -h -d '1 hour ago' {} +");
+        // Their ctime is not, and stat data is trusted after two seconds: once is enough to go that way.
+        std::thread::sleep(std::time::Duration::from_millis(if nth % 4 == 0 { 2_200 } else { 0 }));
+        let state = |project: &GitProject| project.piton(&["take", "--json"]).done().json();
+        state(&project);
+        let before = state(&project);
+        assert_eq!(before["git"], "unchanged");
+        project.shell(line);
+        let after = state(&project);
+        assert_ne!(after["git_state"], before["git_state"], "{line}");
+        assert_eq!(state(&project)["git_state"], after["git_state"], "{line}");
+    }
+}
+
 /// D12 and D13.
 #[test]
 fn packs_that_a_repack_replaced_are_released_and_lost_objects_stay() {

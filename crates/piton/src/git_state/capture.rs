@@ -3,7 +3,7 @@
 //! Small files are looked at first, then loose objects, then packs: git writes objects before the refs that need them, and
 //! a new pack before it removes what the pack replaces. So the objects of every ref that was read are found.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 
 use super::{GitCapture, GitCaptureOutcome};
@@ -14,12 +14,14 @@ use crate::project::Project;
 use crate::relpath::escape;
 use crate::settings::Settings;
 use crate::store::{
-    FILE_MODE, GitChange, GitState, GitStateCache, GitStateMoment, GitStateRecord, HoldResult, LINK_MODE, ProjectLock,
-    SMALL_FILE_BYTES_MAX, StateFile, Store,
+    FILE_MODE, GitChange, GitState, GitStateCache, GitStateMoment, GitStateRecord, HoldObjects, HoldResult, LINK_MODE,
+    ProjectLock, SMALL_FILE_BYTES_MAX, StateFile, Store,
 };
-use crate::sys::{self, Kind, Stat};
+use crate::sys::{self, Kind};
 use crate::time::Moment;
-use crate::worktree::{Located, ObjectDir, Repository, RepositoryFile, RepositoryPlace, locate};
+use crate::worktree::{
+    Located, ObjectDir, Repository, RepositoryFile, RepositoryPlace, SeenPath, encode_seen, locate, seen_paths,
+};
 
 /// A file that changed less than this long before it was read may change again without a trace in its times.
 const YOUNG_NANOS: i128 = 2_000_000_000;
@@ -56,17 +58,15 @@ pub(crate) fn capture(input: &CaptureInput<'_>) -> GitCapture {
     if is_another(input, &place) {
         return GitCapture::default();
     }
-    let captured = capture_at(input, &place).unwrap_or_else(|error| {
+    capture_at(input, &place).unwrap_or_else(|error| {
         let outcome = match error.kind() {
             ErrorKind::Stopped => GitCaptureOutcome::CutShort,
             _ => GitCaptureOutcome::Failed,
         };
         let text = format!("the git state of {} was not recorded: {error}", place.root.display());
+        let _ = states.note_problem(input.project.id(), Some(&text));
         GitCapture { outcome, problem: Some(text), ..GitCapture::default() }
-    });
-    // Without a record of the problem, the report still has it.
-    let _ = states.note_problem(input.project.id(), captured.problem.as_deref());
-    captured
+    })
 }
 
 /// Returns true if the repository that was recorded is gone, and this one lies further up. Its state must not take the
@@ -82,38 +82,88 @@ fn is_another(input: &CaptureInput<'_>, place: &RepositoryPlace) -> bool {
 
 pub(super) fn capture_at(input: &CaptureInput<'_>, place: &RepositoryPlace) -> Result<GitCapture> {
     let (states, project) = (&input.store.git_states, input.project.id());
+    let Some(repository) = place.open()? else { return Ok(GitCapture::default()) };
+    let cache = states.cache(project);
+    if let Some(state) = unchanged_state(input, place, &repository, &cache) {
+        return finish_unchanged(input, state);
+    }
+    let captured = capture_changed(input, place, &repository, &cache)?;
+    // Without a record of the problem, the report still has it.
+    let _ = states.note_problem(project, captured.problem.as_deref());
+    Ok(captured)
+}
+
+/// Returns the state of the last capture if stat data shows that nothing changed since.
+fn unchanged_state(
+    input: &CaptureInput<'_>,
+    place: &RepositoryPlace,
+    repository: &Repository,
+    cache: &GitStateCache,
+) -> Option<ObjectId> {
+    let (states, project) = (&input.store.git_states, input.project.id());
+    let parts = [&cache.dirs, &cache.files, &cache.objects];
+    let is_same = cache.place == place.encode() && parts.into_iter().all(|seen| repository.is_as_seen(seen));
+    cache.state.filter(|id| is_same && states.has_state(project, *id))
+}
+
+/// Adds a state that did not change to the log, if it is not there with this checkpoint. What the last capture could not
+/// save is still not saved.
+fn finish_unchanged(input: &CaptureInput<'_>, state: ObjectId) -> Result<GitCapture> {
+    let problem = input.store.git_states.problem(input.project.id());
+    log_state(input, state, false, problem.is_some())?;
+    Ok(GitCapture { outcome: GitCaptureOutcome::Unchanged, state: Some(state), problem, ..GitCapture::default() })
+}
+
+fn capture_changed(
+    input: &CaptureInput<'_>,
+    place: &RepositoryPlace,
+    repository: &Repository,
+    cache: &GitStateCache,
+) -> Result<GitCapture> {
+    let (states, project) = (&input.store.git_states, input.project.id());
     let failed = |error: io::Error| match error.kind() {
         io::ErrorKind::Interrupted => stopped(),
         _ => Error::io("read", &place.common, error),
     };
-    let Some(repository) = place.open()? else { return Ok(GitCapture::default()) };
-    let cache = states.cache(project);
     let listing = repository.list_files(input.progress).map_err(failed)?;
-    let files = lines(listing.files.iter().map(|file| (file.path.as_slice(), &file.stat)), None);
-    let is_same = files == cache.files && cache.state.is_some_and(|id| states.has_state(project, id));
-    let (state, too_large) = match cache.state.filter(|_| is_same) {
+    let is_same = cache.place == place.encode() && seen(&listing.files, i128::MAX) == cache.files;
+    let (state, too_large) = match cache.state.filter(|id| is_same && states.has_state(project, *id)) {
         Some(id) => (StateToSave::Known(id), Vec::new()),
         None => {
             states.prepare(input.locked, project)?;
-            let (state, too_large) = read_state(input, place, &repository, &listing.files, &cache)?;
+            let (state, too_large) = read_state(input, place, repository, &listing.files, cache)?;
             (StateToSave::New(state), too_large)
         }
     };
-    let mut objects = hold_objects(input, &repository, &listing.object_roots, &cache)?;
-    objects.left_out.extend(too_large);
+    let mut objects = hold_objects(input, repository, &listing.object_roots, cache)?;
+    objects.left_out.extend(too_large.into_iter().chain(listing.left_out));
     let id = match state {
         StateToSave::Known(id) => id,
         StateToSave::New(state) => states.put(input.locked, project, &state)?,
     };
-    let young = Some(input.now);
+    let settled_before = input.now.as_nanos() - YOUNG_NANOS;
     let next = GitStateCache {
         state: Some(id),
-        logged: cache.logged,
         copied_bytes: objects.held.copied_bytes,
-        files: lines(listing.files.iter().map(|file| (file.path.as_slice(), &file.stat)), young),
-        objects: objects.lines,
+        place: place.encode(),
+        dirs: seen(&listing.dirs, settled_before),
+        files: seen(&listing.files, settled_before),
+        objects: std::mem::take(&mut objects.seen),
     };
-    finish(input, place, id, next, &cache, objects.held, objects.is_cut, &objects.left_out)
+    let is_new = cache.state != Some(id);
+    let problem = objects.problem(place);
+    log_state(input, id, is_new, problem.is_some())?;
+    if next != *cache {
+        // It can be rebuilt.
+        let _ = states.save_cache(project, &next);
+    }
+    let outcome = match () {
+        () if objects.is_cut => GitCaptureOutcome::CutShort,
+        () if is_new => GitCaptureOutcome::Recorded,
+        () => GitCaptureOutcome::Unchanged,
+    };
+    let HoldResult { linked, copied, .. } = objects.held;
+    Ok(GitCapture { outcome, state: Some(id), linked, copied, problem })
 }
 
 enum StateToSave {
@@ -121,81 +171,21 @@ enum StateToSave {
     New(GitState),
 }
 
-/// Adds the state to the log if it is not there, saves the cache if it changed, and words what is missing.
-#[expect(clippy::too_many_arguments, reason = "the parts of one result")]
-fn finish(
-    input: &CaptureInput<'_>,
-    place: &RepositoryPlace,
-    id: ObjectId,
-    mut next: GitStateCache,
-    cache: &GitStateCache,
-    held: HoldResult,
-    is_cut: bool,
-    left_out: &[String],
-) -> Result<GitCapture> {
+/// Adds the state to the log, unless its last line has the same state and checkpoint.
+fn log_state(input: &CaptureInput<'_>, state: ObjectId, is_new: bool, is_cut: bool) -> Result<()> {
     let (states, project) = (&input.store.git_states, input.project.id());
-    let is_row = input.moment == GitStateMoment::Row;
-    let logged = input.checkpoint.map(|checkpoint| (checkpoint, is_row));
-    let is_new = cache.state != Some(id);
-    if is_new || logged != cache.logged || input.moment == GitStateMoment::BeforeChange {
-        states.prepare(input.locked, project)?;
-        let record = GitStateRecord {
-            time: input.now,
-            state: id,
-            checkpoint: input.checkpoint,
-            moment: input.moment,
-            is_cut: is_cut || !left_out.is_empty() || held.beyond_limit > 0,
-            changes: input.changes.clone(),
-        };
-        states.append(input.locked, project, &record)?;
-        next.logged = logged;
+    let logged = input.checkpoint.map(|checkpoint| (checkpoint, input.moment == GitStateMoment::Row));
+    if !is_new && input.moment != GitStateMoment::BeforeChange && logged == states.logged(project) {
+        return Ok(());
     }
-    if next != *cache {
-        // It can be rebuilt.
-        let _ = states.save_cache(project, &next);
-    }
-    let root = place.root.display();
-    let mut problems = Vec::new();
-    if is_cut {
-        problems.push(format!("the objects of the git repository in {root} are not all saved: it took too long"));
-    }
-    if held.beyond_limit > 0 {
-        problems.push(format!(
-            "{} object files of the git repository in {root} are not saved: they cannot be linked, and copies have \
-             reached keep_git_mb",
-            held.beyond_limit
-        ));
-    }
-    if held.foreign > 0 {
-        problems.push(format!("{} object files in {root} belong to another user and are not saved", held.foreign));
-    }
-    problems.extend(left_out.iter().map(|what| format!("of the git repository in {root}, {what} are not saved")));
-    let outcome = match () {
-        () if is_cut => GitCaptureOutcome::CutShort,
-        () if is_new => GitCaptureOutcome::Recorded,
-        () => GitCaptureOutcome::Unchanged,
-    };
-    let problem = (!problems.is_empty()).then(|| problems.join("; "));
-    Ok(GitCapture { outcome, state: Some(id), linked: held.linked, copied: held.copied, problem })
+    states.prepare(input.locked, project)?;
+    let (checkpoint, moment, changes) = (input.checkpoint, input.moment, input.changes.clone());
+    let record = GitStateRecord { time: input.now, state, checkpoint, moment, is_cut, changes };
+    states.append(input.locked, project, &record)
 }
 
-/// Returns a line for each path, by which a change is noticed. With the time of the capture, the line of a file that is
-/// too young to be trusted does not match any later one.
-fn lines<'a>(files: impl Iterator<Item = (&'a [u8], &'a Stat)>, young_at: Option<Moment>) -> String {
-    let mut text = String::new();
-    for (path, stat) in files {
-        let (mtime, ctime) = (stat.mtime.as_nanos(), stat.ctime.as_nanos());
-        let is_young = young_at.is_some_and(|now| mtime.max(ctime) > now.as_nanos() - YOUNG_NANOS);
-        let end = if is_young { " !" } else { "" };
-        let line = format!("{} {:o} {} {mtime} {ctime} {}{end}\n", escape(path), stat.mode, stat.size, stat.ino);
-        text.push_str(&line);
-    }
-    text
-}
-
-/// Returns the lines by the path at their start.
-fn by_path(lines: &str) -> HashMap<&str, &str> {
-    lines.lines().filter_map(|line| Some((line.split_once(' ')?.0, line))).collect()
+fn seen(paths: &[RepositoryFile], settled_before: i128) -> Vec<u8> {
+    encode_seen(paths.iter().map(|file| (file.path.as_slice(), &file.stat)), settled_before)
 }
 
 /// Reads the small files that changed since the last capture. Also returns what was left out, in words.
@@ -209,7 +199,8 @@ fn read_state(
     let (states, project) = (&input.store.git_states, input.project.id());
     let failed = |error: io::Error| Error::io("read", &place.common, error);
     let before = cache.state.and_then(|id| states.get(project, id).ok()).unwrap_or_default();
-    let known = by_path(&cache.files);
+    let known: HashMap<&[u8], SeenPath<'_>> =
+        seen_paths(&cache.files).map(|seen| (seen.path.to_bytes(), seen)).collect();
     let own = sys::path_bytes(place.own.strip_prefix(&place.common).unwrap_or(std::path::Path::new(""))).to_vec();
     let mut state = GitState {
         root: place.root.clone(),
@@ -222,9 +213,8 @@ fn read_state(
         if input.progress.is_cancelled() {
             return Err(stopped());
         }
-        let line = lines([(file.path.as_slice(), &file.stat)].into_iter(), None);
         let name = escape(&file.path);
-        if known.get(name.as_str()).is_some_and(|known| *known == line.trim_end())
+        if known.get(file.path.as_slice()).is_some_and(|known| known.is_same(&file.stat))
             && let Some(same) = before.file(&file.path)
         {
             state.files.push(same.clone());
@@ -245,11 +235,38 @@ fn read_state(
 }
 
 /// Result of holding the objects.
+#[derive(Default)]
 struct HeldObjects {
-    lines: String,
+    /// Stat data of the directories; those that are not completely held count as changed.
+    seen: Vec<u8>,
     held: HoldResult,
     is_cut: bool,
     left_out: Vec<String>,
+}
+
+impl HeldObjects {
+    /// Returns what is not saved, in words.
+    fn problem(&self, place: &RepositoryPlace) -> Option<String> {
+        let root = place.root.display();
+        let mut problems = Vec::new();
+        if self.is_cut {
+            problems.push(format!("the objects of the git repository in {root} are not all saved: it took too long"));
+        }
+        if self.held.beyond_limit > 0 {
+            problems.push(format!(
+                "{} object files of the git repository in {root} are not saved: they cannot be linked, and copies have \
+                 reached keep_git_mb",
+                self.held.beyond_limit
+            ));
+        }
+        if self.held.foreign > 0 {
+            let count = self.held.foreign;
+            problems.push(format!("{count} object files in {root} belong to another user and are not saved"));
+        }
+        let left_out = self.left_out.iter();
+        problems.extend(left_out.map(|what| format!("of the git repository in {root}, {what} are not saved")));
+        (!problems.is_empty()).then(|| problems.join("; "))
+    }
 }
 
 /// Links or copies the object files that are new since the last capture.
@@ -260,7 +277,6 @@ fn hold_objects(
     cache: &GitStateCache,
 ) -> Result<HeldObjects> {
     let (states, project) = (&input.store.git_states, input.project.id());
-    let failed = |error: io::Error| Error::io("read the objects of", input.project.dir(), error);
     let mut dirs: Vec<ObjectDir> = Vec::new();
     let mut left_out = Vec::new();
     for root in roots {
@@ -270,48 +286,55 @@ fn hold_objects(
             Err(error) => left_out.push(format!("the objects in {} ({})", escape(root), plain_io(&error))),
         }
     }
-    let current = lines(dirs.iter().map(|dir| (dir.path.as_slice(), &dir.stat)), None);
-    if current == cache.objects {
+    let encode = |dirs: &[ObjectDir], settled_before| {
+        encode_seen(dirs.iter().map(|dir| (dir.path.as_slice(), &dir.stat)), settled_before)
+    };
+    let all = encode(&dirs, i128::MAX);
+    if all == cache.objects {
         let held = HoldResult { copied_bytes: cache.copied_bytes, ..HoldResult::default() };
-        return Ok(HeldObjects { lines: current, held, is_cut: false, left_out });
+        return Ok(HeldObjects { seen: all, held, left_out, ..HeldObjects::default() });
     }
     states.prepare(input.locked, project)?;
     let bytes_max = Some(input.settings.git_copy_bytes_max());
     let mut holding = states.hold(input.locked, project, cache.copied_bytes, bytes_max, input.now);
-    let known: HashSet<&str> = cache.objects.lines().collect();
-    let (mut done, mut is_cut) = (String::new(), false);
+    let known: HashMap<&[u8], SeenPath<'_>> =
+        seen_paths(&cache.objects).map(|seen| (seen.path.to_bytes(), seen)).collect();
+    let (mut done, mut open) = (Vec::new(), Vec::new());
     for dir in &dirs {
-        let one = || [(dir.path.as_slice(), &dir.stat)].into_iter();
-        if known.contains(lines(one(), None).trim_end()) {
-            done.push_str(&lines(one(), Some(input.now)));
-            continue;
-        }
-        if input.progress.is_cancelled() {
-            is_cut = true;
-            break;
-        }
-        let mut is_whole = false;
-        for _ in 0..if dir.is_packs { PACK_ATTEMPTS } else { 1 } {
-            let (opened, names) = match repository.object_names(dir) {
-                Err(error) if sys::is_gone(&error) => break,
-                listed => listed.map_err(failed)?,
-            };
-            is_whole = holding.dir(&dir.path, &opened, &names, input.progress)?;
-            // A pack that went while it was linked is replaced by one that is listed now.
-            if !dir.is_packs || opened.stat().is_ok_and(|stat| stat.mtime == dir.stat.mtime) {
-                break;
-            }
-        }
-        if is_whole {
-            done.push_str(&lines(one(), Some(input.now)));
-        }
-        is_cut |= !is_whole && input.progress.is_cancelled();
+        let is_known = known.get(dir.path.as_slice()).is_some_and(|known| known.is_same(&dir.stat));
+        let is_whole = is_known || !input.progress.is_cancelled() && hold_dir(input, repository, dir, &mut holding)?;
+        if is_whole { &mut done } else { &mut open }.push(dir.clone());
     }
+    let is_cut = !open.is_empty() && input.progress.is_cancelled();
     if !is_cut {
         let listed: BTreeSet<Vec<u8>> = dirs.iter().map(|dir| dir.path.clone()).collect();
         holding.only_dirs(&listed)?;
     }
-    Ok(HeldObjects { lines: done, held: holding.finish()?, is_cut, left_out })
+    let seen = [encode(&done, input.now.as_nanos() - YOUNG_NANOS), encode(&open, i128::MIN)].concat();
+    Ok(HeldObjects { seen, held: holding.finish()?, is_cut, left_out })
+}
+
+/// Holds the files of one directory. Returns false if not all of them are held.
+fn hold_dir(
+    input: &CaptureInput<'_>,
+    repository: &Repository,
+    dir: &ObjectDir,
+    holding: &mut HoldObjects<'_>,
+) -> Result<bool> {
+    let failed = |error: io::Error| Error::io("read the objects of", input.project.dir(), error);
+    let mut is_whole = false;
+    for _ in 0..if dir.is_packs { PACK_ATTEMPTS } else { 1 } {
+        let (opened, names) = match repository.object_names(dir) {
+            Err(error) if sys::is_gone(&error) => break,
+            listed => listed.map_err(failed)?,
+        };
+        is_whole = holding.dir(&dir.path, &opened, &names, input.progress)?;
+        // A pack that went while it was linked is replaced by one that is listed now.
+        if !dir.is_packs || opened.stat().is_ok_and(|stat| stat.mtime == dir.stat.mtime) {
+            break;
+        }
+    }
+    Ok(is_whole)
 }
 
 fn stopped() -> Error {

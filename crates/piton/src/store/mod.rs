@@ -22,7 +22,6 @@ use self::histories::Histories;
 use self::indexes::Indexes;
 use self::intents::Intents;
 use self::ledger::Ledger;
-use self::locals::Locals;
 use self::lock::Locks;
 use self::object_db::ObjectDb;
 use self::pins::Pins;
@@ -111,7 +110,7 @@ pub(crate) use forget::{ForgetIf, forget_project};
 pub(crate) use gc::{GcGoal, collect_every, collect_garbage, has_many_packs};
 pub use git_states::GitStateMoment;
 pub(crate) use git_states::{
-    FILE_MODE, GitChange, GitState, GitStateCache, GitStateRecord, HoldResult, LINK_MODE, ReleasePolicy,
+    FILE_MODE, GitChange, GitState, GitStateCache, GitStateRecord, HoldObjects, HoldResult, LINK_MODE, ReleasePolicy,
     SMALL_FILE_BYTES_MAX, StateFile,
 };
 pub(crate) use indexes::IndexKind;
@@ -122,7 +121,7 @@ pub(crate) use kept::{
 pub(crate) use layout::{Layout, journal as journal_path};
 pub(crate) use ledger::stored_prompt;
 pub use ledger::{RewindMark, StepRecord, TurnRecord};
-pub(crate) use locals::{LocalRef, LocalState, build_tree};
+pub(crate) use locals::{LocalRef, LocalState, Locals, build_tree};
 pub(crate) use lock::{GcLock, ProjectLock, StoreLock};
 pub use object_copies::ReadData;
 pub(crate) use objects::{NewObjects, Objects, SharedObjects, Writer};

@@ -45,8 +45,9 @@ pub(crate) use manifest::{Child, DirNode, FileNode, Manifest};
 pub(crate) use read::{Contents, ReadFile, Reader, id_of_stream};
 pub(crate) use regenerated::is_regenerated;
 pub(crate) use repository::{
-    Located, ObjectDir, Repository, RepositoryFile, RepositoryLock, RepositoryPlace, RepositoryWriter, busy_error,
-    locate, place_pointer, remove_unfinished, rename_dir, repository_identity, running_commands, temp_lock,
+    Located, ObjectDir, Repository, RepositoryFile, RepositoryLock, RepositoryPlace, RepositoryWriter, SeenPath,
+    busy_error, encode_seen, locate, place_pointer, remove_unfinished, rename_dir, repository_identity,
+    running_commands, seen_paths, temp_lock,
 };
 pub(crate) use scan::{Scan, ScanEnd, count_files, scan};
 pub(crate) use scope::{Lists, RulesAfter, Scope, ScopePreview};

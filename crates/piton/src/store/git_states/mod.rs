@@ -6,6 +6,7 @@
 //! held/…          object files, by their path in the repository: hard links, or copies
 //! log             when the repository was in which state, and with which checkpoint; a JSON object a line
 //! cache           stat data at the last capture
+//! logged          checkpoint of the last line in the log
 //! gone            object files that are held and are not in the repository any more, with the time
 //! problem         what the last capture could not save; removed by one that saved everything
 //! ```
@@ -34,6 +35,7 @@ use crate::id::{CheckpointId, ObjectId, ProjectId, content_id};
 use crate::sys;
 use crate::time::{self, Moment};
 
+mod cache;
 mod check;
 mod held;
 mod locks;
@@ -41,7 +43,8 @@ mod object_ids;
 mod release;
 mod state;
 
-pub(crate) use held::HoldResult;
+pub(crate) use cache::GitStateCache;
+pub(crate) use held::{HoldObjects, HoldResult};
 pub(crate) use release::ReleasePolicy;
 pub(crate) use state::{FILE_MODE, GitContents, GitState, LINK_MODE, StateFile};
 
@@ -95,21 +98,6 @@ pub(crate) struct GitStateRecord {
     /// Changes that followed, in a record of [`GitStateMoment::BeforeChange`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) changes: Vec<GitChange>,
-}
-
-/// Stat data and results of the last capture.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct GitStateCache {
-    /// State at that time.
-    pub(crate) state: Option<ObjectId>,
-    /// Checkpoint and moment of the last line in the log.
-    pub(crate) logged: Option<(CheckpointId, bool)>,
-    /// Number of bytes that were copied, because they could not be linked.
-    pub(crate) copied_bytes: u64,
-    /// A line for each small file.
-    pub(crate) files: String,
-    /// A line for each directory of objects.
-    pub(crate) objects: String,
 }
 
 /// The states of all projects.
@@ -215,7 +203,9 @@ impl GitStates {
             let mut log = self.log(project);
             log.drain(..log.len() / 2);
             log.push(record.clone());
-            return self.replace_log(project, &log);
+            self.replace_log(project, &log)?;
+            self.note_logged(project, record);
+            return Ok(());
         }
         let mut line = String::new();
         let mut last = [b'\n'];
@@ -226,7 +216,9 @@ impl GitStates {
         line.push_str(if last == *b"\n" { "" } else { "\n" });
         line.push_str(&serde_json::to_string(record).expect("plain data"));
         line.push('\n');
-        file.write_all(line.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)
+        file.write_all(line.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
+        self.note_logged(project, record);
+        Ok(())
     }
 
     fn replace_log(&self, project: &ProjectId, log: &[GitStateRecord]) -> Result<()> {
@@ -247,16 +239,6 @@ impl GitStates {
         let before = log.clone();
         log.iter_mut().for_each(|record| record.checkpoint = record.checkpoint.map(new_of));
         if log == before { Ok(()) } else { self.replace_log(project, &log) }
-    }
-
-    /// Returns the cache of the last capture. An unreadable one is as good as none.
-    pub(crate) fn cache(&self, project: &ProjectId) -> GitStateCache {
-        let bytes = fsx::read_small(&self.dir(project).join("cache"), STATE_BYTES_MAX).ok().flatten();
-        bytes.and_then(|bytes| GitStateCache::decode(&bytes)).unwrap_or_default()
-    }
-
-    pub(crate) fn save_cache(&self, project: &ProjectId, cache: &GitStateCache) -> Result<()> {
-        fsx::replace(&self.dir(project).join("cache"), cache.encode().as_bytes(), Durability::Rebuildable)
     }
 
     /// Returns what the last capture could not save, in words.
@@ -330,35 +312,5 @@ fn remove_dir(dir: &std::path::Path) -> Result<()> {
     match fs::remove_dir_all(dir) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::io("remove", dir, error)),
         _ => Ok(()),
-    }
-}
-
-impl GitStateCache {
-    fn encode(&self) -> String {
-        let state = self.state.map_or_else(|| "-".to_owned(), |id| id.to_string());
-        let (logged, is_row) = self.logged.map_or(("-".to_owned(), false), |(id, is_row)| (id.to_string(), is_row));
-        format!(
-            "1 {state} {logged} {} {} {}\n{}{}",
-            u8::from(is_row),
-            self.copied_bytes,
-            self.files.len(),
-            self.files,
-            self.objects
-        )
-    }
-
-    fn decode(bytes: &[u8]) -> Option<Self> {
-        let (head, rest) = std::str::from_utf8(bytes).ok()?.split_once('\n')?;
-        let [version, state, logged, is_row, copied, length] = head.split(' ').collect::<Vec<_>>().try_into().ok()?;
-        let (files, objects) = rest.split_at_checked(length.parse().ok()?)?;
-        let id = |text: &str| ObjectId::from_hex(text.as_bytes());
-        (version == "1").then_some(())?;
-        Some(Self {
-            state: id(state),
-            logged: id(logged).map(|id| (id, is_row == "1")),
-            copied_bytes: copied.parse().ok()?,
-            files: files.to_owned(),
-            objects: objects.to_owned(),
-        })
     }
 }

@@ -6,7 +6,7 @@ use std::io;
 use super::Repository;
 use super::write::TEMP_LOCK;
 use crate::progress::Progress;
-use crate::relpath;
+use crate::relpath::{self, escape};
 use crate::sys::{self, Dir, Kind, Stat};
 
 /// Maximum depth of directories.
@@ -26,10 +26,12 @@ pub(crate) struct RepositoryFile {
 pub(crate) struct FileListing {
     /// Sorted by path.
     pub(crate) files: Vec<RepositoryFile>,
+    /// Directories that were listed, with their stat data before that.
+    pub(crate) dirs: Vec<RepositoryFile>,
     /// Directories named `objects`: of the repository and of those of its submodules.
     pub(crate) object_roots: Vec<Vec<u8>>,
-    /// Paths that are left out, each with the reason.
-    pub(crate) left_out: Vec<(Vec<u8>, &'static str)>,
+    /// What is left out, in words.
+    pub(crate) left_out: Vec<String>,
 }
 
 /// A directory of object files: one of the 256 for loose objects, or that of packs.
@@ -111,6 +113,7 @@ impl Walk<'_> {
         if self.progress.is_cancelled() {
             return Err(io::ErrorKind::Interrupted.into());
         }
+        self.listing.dirs.push(RepositoryFile { path: path.to_vec(), stat: dir.stat()? });
         let mut names: Vec<Vec<u8>> = Vec::new();
         dir.for_each(&mut self.buffer, |name, _| names.push(name.to_vec()))?;
         let has = |wanted: &[u8]| names.iter().any(|name| name == wanted);
@@ -123,7 +126,7 @@ impl Walk<'_> {
                 continue;
             }
             if is_git_dir && name == b"lfs" {
-                self.listing.left_out.push((below, "files of LFS"));
+                self.large_files(dir, &below);
                 continue;
             }
             let stat = match dir.stat_at(&CString::new(&name[..])?) {
@@ -132,9 +135,9 @@ impl Walk<'_> {
                 Err(error) => return Err(error),
             };
             match stat.kind {
-                Kind::Dir if is_git_dir && name == b"objects" => self.objects(dir, below)?,
+                Kind::Dir if is_git_dir && name == b"objects" => self.objects(dir, below, stat)?,
                 Kind::Link if is_git_dir && name == b"objects" => {
-                    self.listing.left_out.push((below, "`objects` is a symbolic link"));
+                    self.leave_out("objects behind a symbolic link", &below);
                 }
                 Kind::Dir if depth < DEPTH_MAX => {
                     match dir.open_dir(&name) {
@@ -143,7 +146,7 @@ impl Walk<'_> {
                         Err(error) => return Err(error),
                     };
                 }
-                Kind::Dir => self.listing.left_out.push((below, "too deep")),
+                Kind::Dir => self.leave_out("files in too many directories", &below),
                 Kind::File | Kind::Link if self.listing.files.len() >= FILES_MAX => {
                     return Err(io::Error::other(format!("there are more than {FILES_MAX} small files in it")));
                 }
@@ -155,19 +158,42 @@ impl Walk<'_> {
     }
 
     /// Notes a directory of objects, and lists the small files in it that say where other objects are.
-    fn objects(&mut self, parent: &Dir, path: Vec<u8>) -> io::Result<()> {
-        let info = parent.open_dir(b"objects/info");
-        for name in [c"alternates", c"http-alternates"] {
-            if let Ok(info) = &info
-                && let Ok(stat) = info.stat_at(name)
-            {
-                let path = relpath::join(&relpath::join(&path, b"info"), name.to_bytes());
-                self.listing.left_out.push((path.clone(), "objects in other repositories, which it uses"));
-                self.listing.files.push(RepositoryFile { path, stat });
+    fn objects(&mut self, parent: &Dir, path: Vec<u8>, stat: Stat) -> io::Result<()> {
+        self.listing.dirs.push(RepositoryFile { path: path.clone(), stat });
+        if let Ok(info) = parent.open_dir(b"objects/info") {
+            let dir = relpath::join(&path, b"info");
+            self.listing.dirs.push(RepositoryFile { path: dir.clone(), stat: info.stat()? });
+            for name in [c"alternates", c"http-alternates"] {
+                if let Ok(stat) = info.stat_at(name) {
+                    let path = relpath::join(&dir, name.to_bytes());
+                    self.leave_out("objects of other repositories that it uses", &path);
+                    self.listing.files.push(RepositoryFile { path, stat });
+                }
+            }
+        }
+        if let Ok(packs) = parent.open_dir(b"objects/pack") {
+            let mut is_partial = false;
+            packs.for_each(&mut self.buffer, |name, _| is_partial |= name.ends_with(b".promisor"))?;
+            if is_partial {
+                self.leave_out("objects that this partial clone has not fetched", &path);
             }
         }
         self.listing.object_roots.push(path);
         Ok(())
+    }
+
+    /// Notes the files of LFS, if there are any.
+    fn large_files(&mut self, git_dir: &Dir, path: &[u8]) {
+        let mut has_files = false;
+        let listed =
+            git_dir.open_dir(b"lfs/objects").and_then(|dir| dir.for_each(&mut self.buffer, |_, _| has_files = true));
+        if has_files || listed.is_err_and(|error| !sys::is_gone(&error)) {
+            self.leave_out("files of LFS", path);
+        }
+    }
+
+    fn leave_out(&mut self, what: &str, path: &[u8]) {
+        self.listing.left_out.push(format!("{what} ({})", escape(path)));
     }
 }
 

@@ -11,10 +11,12 @@ use crate::sys::{self, Dir, Kind, Stat};
 
 mod identity;
 mod list;
+mod seen;
 mod write;
 
 pub(crate) use identity::repository_identity;
 pub(crate) use list::{ObjectDir, RepositoryFile};
+pub(crate) use seen::{SeenPath, encode_seen, seen_paths};
 pub(crate) use write::{
     RepositoryLock, RepositoryWriter, busy_error, place_pointer, remove_unfinished, rename_dir, running_commands,
     temp_lock,
@@ -91,6 +93,11 @@ fn check(root: &Path, own: PathBuf, common: PathBuf) -> std::result::Result<Repo
 }
 
 impl RepositoryPlace {
+    /// Returns the three directories as bytes, to be compared.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        [&self.root, &self.own, &self.common].map(|dir| sys::path_bytes(dir)).join(&0)
+    }
+
     /// Returns the path of a file of this worktree, such as `HEAD`, relative to the common directory.
     pub(crate) fn own_path(&self, name: &str) -> Vec<u8> {
         let below = self.own.strip_prefix(&self.common).unwrap_or(Path::new(""));
