@@ -362,7 +362,7 @@ impl Purge<'_> {
                     held.facts.modes.retain(|(path, _)| !self.is_purged(path));
                     held.in_use.retain(|path| !self.is_purged(path));
                     held.facts.files = None;
-                    held.add_to(new_objects)?
+                    held.add_to(new_objects, None)?
                 }
             };
             rewritten.push(LocalRef { checkpoint, state });

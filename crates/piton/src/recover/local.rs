@@ -90,7 +90,7 @@ impl LocalVersions {
         let new_objects: NewObjects = store.objects.new_objects(objects, false);
         let tree = crate::store::build_tree(&files, &new_objects)?;
         let facts = Facts { files: Some(files.len() as u64), modes: modes.into_iter().collect(), ..Facts::default() };
-        let state = LocalState { tree, facts, in_use: Vec::new() }.add_to(&new_objects)?;
+        let state = LocalState { tree, facts, in_use: Vec::new() }.add_to(&new_objects, None)?;
         let _published = new_objects.publish()?;
         store.locals.set(locked, project.id(), &LocalRef { checkpoint: target, state }, now)
     }

@@ -19,7 +19,7 @@ use super::refs::{REFS_BYTES_MAX, Refs};
 use super::tree::{EntryMode, push_entry};
 use crate::error::{Error, Result};
 use crate::fsx;
-use crate::id::{CheckpointId, ObjectId, ObjectKind, ProjectId};
+use crate::id::{CheckpointId, IdHasher, ObjectId, ObjectKind, ProjectId};
 use crate::relpath::{self, escape, unescape};
 use crate::time::Moment;
 
@@ -70,17 +70,22 @@ impl LocalState {
         state
     }
 
-    /// Adds the objects of the state, except for its files. Returns the id of the state.
-    pub(crate) fn add_to(&self, new_objects: &NewObjects) -> Result<ObjectId> {
-        let mut writer = new_objects.writer();
-        let mut add = |kind, bytes: &[u8]| {
-            writer.add(kind, bytes)?.map_err(|collision| Error::damaged("save local files", collision))
-        };
-        let facts = add(ObjectKind::Blob, self.encode().as_bytes())?;
+    /// Adds the objects of the state, except for its files, unless it is `known`. Returns the id of the state.
+    pub(crate) fn add_to(&self, new_objects: &NewObjects, known: Option<ObjectId>) -> Result<ObjectId> {
+        let collided = |collision| Error::damaged("save local files", collision);
+        let text = self.encode();
+        // Most of the time nothing changed, and hashing costs a fraction of adding.
+        let facts = IdHasher::of(ObjectKind::Blob, text.as_bytes()).map_err(collided)?;
         let mut bytes = Vec::new();
         push_entry(&mut bytes, EntryMode::File, FACTS, facts);
         push_entry(&mut bytes, EntryMode::Dir, FILES, self.tree);
-        add(ObjectKind::Tree, &bytes)
+        let id = IdHasher::of(ObjectKind::Tree, &bytes).map_err(collided)?;
+        if known != Some(id) {
+            let mut writer = new_objects.writer();
+            writer.add(ObjectKind::Blob, text.as_bytes())?.map_err(collided)?;
+            writer.add(ObjectKind::Tree, &bytes)?.map_err(collided)?;
+        }
+        Ok(id)
     }
 }
 
@@ -242,7 +247,7 @@ mod tests {
         let tree = new_objects.writer().add(ObjectKind::Tree, b"").expect("room").expect("no collision");
         let facts = Facts { files: Some(2), modes: vec![(b".env".to_vec(), 0o600)], ..Facts::default() };
         let state = LocalState { tree, facts, in_use: vec![b"a b.db".to_vec()] };
-        let id = state.add_to(&new_objects).expect("a state");
+        let id = state.add_to(&new_objects, None).expect("a state");
         drop(new_objects.publish().expect("a pack"));
         let objects = store.objects.open(&held).expect("objects");
         assert_eq!(store.locals.read(&objects, id).expect("a state"), state);
