@@ -1,4 +1,4 @@
-//! Kills and failing calls in takes that record the git state, and in restores of it.
+//! Kills and failing calls in takes that record the git state, in restores of it, and in their undo.
 
 use crate::git_kit::{GitProject, GitView, Shape};
 use crate::kit::Ran;
@@ -30,6 +30,13 @@ impl AtTheLoss {
         let args = ["-C", &dir].iter().chain(args).map(|arg| (*arg).to_owned()).collect();
         Self { project, args, whole, lost, state }
     }
+
+    /// The undo of a restore.
+    fn undoing() -> Self {
+        let scene = Self::new(&["git", "undo", "--json"]);
+        scene.project.piton(&["git", "restore", &scene.state]).done();
+        scene
+    }
 }
 
 impl Scene for AtTheLoss {
@@ -50,10 +57,14 @@ impl Scene for AtTheLoss {
     }
 
     fn check(&self, after: &After<'_>) {
-        let is_restore = self.args.iter().any(|arg| arg == "restore");
+        let is_change = self.args.iter().any(|arg| arg == "restore" || arg == "undo");
         let context = format!("{after:?}");
-        if !is_restore {
+        if !is_change {
             assert_eq!(self.project.view(), self.lost, "D14: {context}");
+        }
+        let is_undone = after.is_done() && self.args.iter().any(|arg| arg == "undo") && !after.is_kill();
+        if is_undone && after.ran.json()["left"] == serde_json::json!([]) {
+            assert_eq!(self.project.view().refs, self.lost.refs, "{context}");
         }
         // The next restore finishes it, and removes the lock files of a killed one.
         self.project.piton(&["git", "restore", &self.state]).done();
@@ -76,6 +87,16 @@ fn a_restore_of_the_repository_may_be_killed_anywhere() {
 #[test]
 fn a_restore_of_the_repository_survives_the_failure_of_any_call() {
     assert!(fail(|| AtTheLoss::new(&["git", "restore", "1", "--json"])).felt >= 10);
+}
+
+#[test]
+fn the_undo_of_a_restore_of_the_repository_may_be_killed_anywhere() {
+    assert!(kill(AtTheLoss::undoing).felt >= 10);
+}
+
+#[test]
+fn the_undo_of_a_restore_of_the_repository_survives_the_failure_of_any_call() {
+    assert!(fail(AtTheLoss::undoing).felt >= 10);
 }
 
 #[test]

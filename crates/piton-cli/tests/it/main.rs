@@ -31,6 +31,7 @@ mod install;
 mod install_faults;
 mod install_shapes;
 mod install_switch;
+mod kept_faults;
 mod kept_kit;
 mod kept_restore;
 mod kit;

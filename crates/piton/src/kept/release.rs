@@ -47,6 +47,7 @@ pub(crate) fn is_low(store: &Store, settings: &Settings) -> bool {
 /// Releases what is older than `keep_days`; everything if the disk is nearly full. Returns the number of sets that went
 /// for the latter reason. Costs next to nothing if nothing is kept. Errors are ignored: the next call tries again.
 pub(crate) fn expire(store: &Store, settings: &Settings, now: Moment) -> u64 {
+    let _ = store.kept.finish_releases();
     let names = store.kept.names();
     if names.is_empty() {
         return 0;
@@ -83,6 +84,7 @@ pub fn release_kept(store: &Store, is_dry: bool) -> Result<ReleaseReport> {
     }
     if !is_dry {
         store.kept.release_damaged(i64::MAX);
+        store.kept.finish_releases()?;
     }
     Ok(report)
 }

@@ -32,6 +32,8 @@ use crate::time::{self, Moment};
 
 const MANIFEST: &str = "manifest";
 const DATA: &str = "data";
+/// Beginning of the name of a set that is being released: that of temporary files, and more.
+const RELEASED: &str = "tmp_gone_";
 /// Limit of a manifest that is read: 100,000 long paths.
 const MANIFEST_BYTES_MAX: u64 = 256 << 20;
 /// Limit of the first line of a manifest.
@@ -287,12 +289,20 @@ impl KeptFiles {
     /// Removes a set. Unlinks its files, and changes nothing else of them. (U7)
     pub(crate) fn release(&self, name: &str) -> Result<()> {
         let path = self.layout.kept_set(name);
-        let gone = self.layout.kept_set(&format!("{}gone_{name}", fsx::TEMP_PREFIX));
+        let gone = self.layout.kept_set(&format!("{RELEASED}{name}"));
         match fs::rename(&path, &gone) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
             renamed => renamed.map_err(|error| Error::io("remove", &path, error))?,
         }
-        fs::remove_dir_all(&gone).map_err(|error| Error::io("remove", &gone, error))
+        remove_released(&gone)
+    }
+
+    /// Removes sets whose release was killed, and so are held without a name.
+    pub(crate) fn finish_releases(&self) -> Result<()> {
+        let dir = self.layout.kept_files();
+        let names = fsx::names_in(&dir)?;
+        let released = names.iter().filter(|name| name.as_encoded_bytes().starts_with(RELEASED.as_bytes()));
+        released.map(|name| remove_released(&dir.join(name))).collect()
     }
 
     /// Returns the number of bytes that a release of the set gives back: copies, and files of which no other name is
@@ -337,6 +347,14 @@ impl KeptFiles {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::io("remove", &dir, error)),
             _ => Ok(()),
         }
+    }
+}
+
+/// Removes a set that is being released. Another process may do the same.
+fn remove_released(gone: &Path) -> Result<()> {
+    match fs::remove_dir_all(gone) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::io("remove", gone, error)),
+        _ => Ok(()),
     }
 }
 
