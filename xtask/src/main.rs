@@ -18,6 +18,7 @@ mod fuzz;
 mod hermes;
 mod house;
 mod instructions;
+mod kept;
 mod machine;
 mod measure;
 mod model;
@@ -73,6 +74,8 @@ enum Task {
     Instructions(instructions::InstructionsArgs),
     /// Run the suites of remotes for long, against real servers, or beside other programs
     Remote(remote::RemoteArgs),
+    /// Keep gigabytes before a deletion, on file systems in sparse images, and bring them back
+    Kept(kept::KeptArgs),
     /// Measure the extra room that a prune of a large store needs
     Space(space::SpaceArgs),
     /// Draw docs/picker.svg from a real run
@@ -130,6 +133,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Pairs(args) => pairs::run(&args),
         Task::Instructions(args) => instructions::run(&args),
         Task::Remote(args) => remote::run(&args),
+        Task::Kept(args) => kept::run(&args),
         Task::Space(args) => space::run(&args),
         Task::Picture { piton } => {
             picture::run(&workspace::piton(piton.as_deref())?)?;

@@ -80,7 +80,12 @@ impl FileSystem {
 
 /// Creates a disk image with an empty file system.
 pub(crate) fn make(file_system: FileSystem, path: &Path) -> Result<()> {
-    File::create(path)?.set_len(DISK_BYTES)?;
+    make_sized(file_system, path, DISK_BYTES)
+}
+
+/// Creates a disk image of this size, which takes no space before it is filled, with an empty file system.
+pub(crate) fn make_sized(file_system: FileSystem, path: &Path, bytes: u64) -> Result<()> {
+    File::create(path)?.set_len(bytes)?;
     file_system.make(path)
 }
 

@@ -18,7 +18,11 @@ pub(crate) fn large(seed: u8) -> Vec<u8> {
 
 /// A project with large files, ignored and not, and a home directory with files of its own.
 pub(crate) fn world() -> Sandbox {
-    let sandbox = Sandbox::new();
+    filled(Sandbox::new())
+}
+
+/// Like [`world`], in this sandbox.
+pub(crate) fn filled(sandbox: Sandbox) -> Sandbox {
     let (project, home) = (sandbox.project(), sandbox.home());
     sandbox.tree("src/main.rs = fn main() {}\n keep.txt = 1");
     sandbox.write(".gitignore", "data/\n");

@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
-use testkit::Sandbox;
+use testkit::{Sandbox, clean_command, note_skipped, walk};
 
 use crate::hook_kit::{bash, hook_command, journal, prompt, send};
 use crate::kept_kit::{
-    FileState, agent_runs, announce, everything, execute, hooked, kept_files, large, piton, with_settings, world,
+    FileState, agent_runs, announce, everything, execute, filled, hooked, kept_files, large, piton, with_settings,
+    world,
 };
 
 /// Commands, and the paths to recover; `~/` is the home directory.
@@ -230,6 +231,13 @@ fn what_could_not_be_saved_is_named_before_the_command_runs_and_until_it_was_see
     assert!(has(&["$SOMEWHERE/x", "cannot be told from the command"]), "{told:#?}");
     assert!(has(&["python3 (rmtree)"]) && has(&["python3 tidy.py (os.remove)"]), "{told:#?}");
     assert!(has(&["make distclean"]), "{told:#?}");
+    // The hook has written it down before the command runs, and doctor says it, too.
+    assert!(journal(&sandbox).contains("$SOMEWHERE/x"), "{}", journal(&sandbox));
+    let doctor = piton(&sandbox, &["doctor"]).stdout;
+    assert!(
+        doctor.contains("could not be saved before a command ran") && doctor.contains("make distclean"),
+        "{doctor}"
+    );
     let text = piton(&sandbox, &["status"]).done().stdout;
     assert!(text.contains("$SOMEWHERE/x") && text.contains("piton status --ack"), "{text}");
     piton(&sandbox, &["status", "--ack"]).done();
@@ -248,6 +256,59 @@ fn scripts_makefiles_and_packages_are_read_one_level_deep() {
             let lost = piton(&sandbox, &["recover", "--json"]).done().json();
             assert_eq!(lost["items"][0]["kind"], "kept", "{line}: {lost}");
         }
+    }
+}
+
+/// A file system of its own, unmounted on drop.
+struct LoopDisk(PathBuf);
+
+impl LoopDisk {
+    /// Returns `None` if it cannot be made or mounted here.
+    fn mount(dir: &Path, kind: &str) -> Option<Self> {
+        let (image, at) = (dir.join("image"), dir.join("disk"));
+        fs::create_dir(&at).expect("a directory");
+        fs::File::create(&image).expect("a file").set_len(512 << 20).expect("room");
+        let ok = |command: &mut Command| command.output().is_ok_and(|output| output.status.success());
+        let is_mounted = ok(clean_command(format!("mkfs.{kind}")).arg("-q").arg(&image))
+            && ok(clean_command("mount").args(["-o", "loop"]).arg(&image).arg(&at));
+        is_mounted.then_some(Self(at))
+    }
+}
+
+impl Drop for LoopDisk {
+    fn drop(&mut self) {
+        let _ = clean_command("umount").arg("-l").arg(&self.0).output();
+    }
+}
+
+/// A clone is not a link: what is written to the file in place does not reach it.
+#[test]
+fn where_files_can_be_cloned_all_that_is_destroyed_is_kept_by_clones() {
+    for kind in ["btrfs", "xfs"] {
+        let outer = Sandbox::new();
+        let Some(disk) = LoopDisk::mount(&outer.root(), kind) else {
+            note_skipped(&format!("cannot mount {kind}"));
+            continue;
+        };
+        let sandbox = filled(Sandbox::new_in(&disk.0));
+        let before = everything(&sandbox);
+        let lines = ["echo x > big.bin", "rm -rf data", "truncate -s 0 ~/notes.db", "shred -n 1 two/a.bin"];
+        for line in lines {
+            agent_runs(&sandbox, line);
+        }
+        let mut ways = Vec::new();
+        walk(&sandbox.base().join("local/files"), &mut |path| {
+            if path.file_name().is_some_and(|name| name == "manifest") {
+                let text = fs::read_to_string(path).expect("a list");
+                let files = text.lines().skip(1).filter(|line| !line.starts_with("dir "));
+                ways.extend(files.map(|line| line.split(' ').next().unwrap_or_default().to_owned()));
+            }
+        });
+        assert_eq!(ways, ["clone"; 5], "{kind}");
+        assert!(kept_files(&sandbox).iter().all(|path| fs::metadata(path).expect("a file").nlink() == 1));
+        piton(&sandbox, &["recover", "big.bin", "data", "two"]).done();
+        piton(&sandbox, &["recover", "--yes", sandbox.home().join("notes.db").to_str().expect("UTF-8")]).done();
+        assert_eq!(everything(&sandbox), before, "{kind}");
     }
 }
 

@@ -227,6 +227,29 @@ fn stat_at(dir: impl AsFd, name: &CStr, flags: AtFlags) -> io::Result<Stat> {
     Ok(Stat::of(&rustix::fs::statat(dir, name, flags)?))
 }
 
+/// Copies the contents of a file to an empty one. Holes stay holes where the file system knows them.
+pub(crate) fn copy_contents(mut to: &File, mut from: &File) -> io::Result<()> {
+    use std::io::{Read as _, Seek as _};
+    let size = from.metadata()?.len();
+    to.set_len(size)?;
+    let mut at = 0;
+    while at < size {
+        let (start, end) = match rustix::fs::seek(from, rustix::fs::SeekFrom::Data(at)) {
+            Ok(start) => (start, rustix::fs::seek(from, rustix::fs::SeekFrom::Hole(start))?),
+            // Nothing but a hole is left.
+            Err(rustix::io::Errno::NXIO) => break,
+            // A file system that knows no holes.
+            Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOTSUP) => (at, size),
+            Err(error) => return Err(error.into()),
+        };
+        from.seek(io::SeekFrom::Start(start))?;
+        to.seek(io::SeekFrom::Start(start))?;
+        io::copy(&mut from.take(end - start), &mut to)?;
+        at = end;
+    }
+    Ok(())
+}
+
 /// Space of a file system, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DiskSpace {

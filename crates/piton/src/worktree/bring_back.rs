@@ -109,13 +109,13 @@ fn is_same(now: &Stat, seen: &Stat) -> bool {
 
 fn write(from: &Path, dir: &Dir, temp: &[u8], attributes: BackAs) -> io::Result<Stat> {
     let (parent, name) = open_parent(from)?;
-    let mut source = parent.open_file(&name)?;
+    let source = parent.open_file(&name)?;
     if sys::stat_file(&source)?.kind != Kind::File {
         return Err(io::Error::other("what was kept is not a file"));
     }
-    let mut made: File = dir.create(temp)?;
+    let made: File = dir.create(temp)?;
     if !sys::clone_contents(&made, &source) {
-        io::copy(&mut source, &mut made)?;
+        sys::copy_contents(&made, &source)?;
     }
     sys::set_file_mode(&made, attributes.mode)?;
     if let Some(mtime) = attributes.mtime {
