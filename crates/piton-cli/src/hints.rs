@@ -3,6 +3,8 @@
 
 use piton::{Error, Hint, StatusProblem};
 
+use crate::shell::quote;
+
 /// Returns the hint of an error for the user.
 pub(crate) fn of(error: &Error) -> Option<String> {
     error.hint().as_ref().map(words)
@@ -59,6 +61,10 @@ pub(crate) fn words(hint: &Hint) -> String {
         Hint::RaiseLimitOrForget => "raise max_total_size_mb, or forget a project with `piton prune --forget DIR`",
         Hint::PruneOrTake => "the next take or `piton prune` makes room",
         Hint::PruneLater => "run `piton prune` when they have ended",
+        Hint::TakeThere { dir } => {
+            let dir = quote(&dir.to_string_lossy());
+            return format!("`piton -C {dir} take` records them; agents that work there do so by themselves");
+        }
         Hint::ForgetProject { dir } => {
             let dir = dir.display();
             return format!("if that is a mistake, `piton prune --forget {dir}` forgets it; no file in it is touched");

@@ -98,6 +98,11 @@ pub enum Hint {
     PruneOrTake,
     /// Prune once the other processes have ended.
     PruneLater,
+    /// Take a checkpoint of a directory, which makes it a project of its own.
+    TakeThere {
+        /// The directory.
+        dir: PathBuf,
+    },
     /// Forget a project if it is on record by mistake.
     ForgetProject {
         /// Directory of the project.

@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::diff;
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{CheckpointId, ObjectId, ObjectKind};
+use crate::id::{CheckpointId, ObjectId, ObjectKind, ProjectId};
 use crate::lookup;
 use crate::project::Project;
 use crate::store::{
-    Checkpoint, CheckpointKind, EntryMode, Objects, Readable, Store, StoreLock, TreeChange, TurnRecord,
+    Checkpoint, CheckpointKind, EntryMode, Locals, Objects, Readable, Store, StoreLock, TreeChange, TurnRecord,
 };
 use crate::threads;
 use crate::time::Moment;
@@ -211,6 +211,8 @@ crate::json::serialized_as! {
 pub struct History {
     readable: Readable,
     objects: Objects,
+    project: ProjectId,
+    locals: Locals,
     _held: StoreLock,
 }
 
@@ -221,7 +223,31 @@ impl History {
         let held = store.locks.share()?;
         let objects = store.objects.open(&held)?;
         let readable = store.histories.of(&objects, project.id())?;
-        Ok(Self { readable, objects, _held: held })
+        Ok(Self { readable, objects, project: project.id().clone(), locals: store.locals.clone(), _held: held })
+    }
+
+    /// Returns the state of the local files at each checkpoint that has some.
+    pub(crate) fn local_states(&self) -> Result<HashMap<CheckpointId, ObjectId>> {
+        let states = self.locals.of(&self.project)?.into_iter();
+        Ok(states.map(|local| (local.checkpoint, local.state)).collect())
+    }
+
+    /// Returns the tree of a state of local files. Fails with `Damaged` if it cannot be read.
+    pub(crate) fn local_tree(&self, state: ObjectId) -> Result<ObjectId> {
+        Ok(self.locals.read(&self.objects, state)?.tree)
+    }
+
+    /// Returns true if a checkpoint has a local file or a directory of local files at this path.
+    pub fn has_local(&self, path: &[u8]) -> Result<bool> {
+        let mut states: Vec<ObjectId> = self.local_states()?.into_values().collect();
+        states.sort_unstable();
+        states.dedup();
+        for state in states {
+            if self.objects.entry_at(self.local_tree(state)?, path)?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Returns all checkpoints, newest first, including the ends and steps of turns. Pinned ones that are not ancestors of the

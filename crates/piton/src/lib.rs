@@ -102,7 +102,7 @@ pub use kept::{
     release_kept,
 };
 pub use late::{Attempt, Completion};
-pub use local_files::{LocalFiles, differing_local_files, local_files};
+pub use local_files::{LocalFiles, LocalSummary, local_files};
 pub use local_report::LocalReport;
 pub use manager::{Manager, TurnStart};
 pub use mark::{MarkOutcome, MarkReport, mark, unmark};
@@ -132,7 +132,7 @@ pub use revert::{
 };
 pub use settings::{KeepIgnored, MaxSnapshots, PromptText, Setting, Settings, SettingsProblem, StepPolicy};
 pub use skipped::{Extent, SkipReason, Skipped, grouped};
-pub use status::{LastEvent, ProjectStatus, Status, StatusProblem, last_heard, mistaken_projects};
+pub use status::{LastEvent, ProjectStatus, Status, StatusProblem, git_state_problems, last_heard, mistaken_projects};
 pub use store::{
     Affected, Archive, BuiltPack, Checkpoint, CheckpointKind, Facts, FetchedFrom, Finding, FindingKind, GitStateMoment,
     Intent, Loss, Notice, Origin, PackedObject, ReadData, RepairStep, RestoreVerb, Restoring, RewindMark, Severity,

@@ -1,10 +1,12 @@
 //! The local files of a checkpoint, by name: small files out of its scope that were saved with it.
 
+use std::collections::BTreeSet;
+
 use crate::error::Result;
-use crate::id::{CheckpointId, ObjectId};
+use crate::id::{CheckpointId, ObjectId, ProjectId};
 use crate::json::{AtPath, JsonPath};
 use crate::project::Project;
-use crate::store::{EntryMode, Store};
+use crate::store::{EntryMode, Objects, Store};
 use crate::sys::Kind;
 use crate::worktree::{id_of_path, stat_path};
 
@@ -34,25 +36,28 @@ pub fn local_files(store: &Store, project: &Project, checkpoint: CheckpointId) -
     Ok(Some(LocalFiles { files, is_incomplete: state.facts.is_incomplete }))
 }
 
-/// Returns the paths of local files that differ between two checkpoints, or between one and the files as they are. Files
-/// that were made since are not among the latter.
-pub fn differing_local_files(
+/// Returns the paths of the local files that differ between two checkpoints.
+pub(crate) fn differing_local_files(
     store: &Store,
+    objects: &Objects,
+    project: &ProjectId,
+    from: CheckpointId,
+    to: CheckpointId,
+) -> Result<Vec<Vec<u8>>> {
+    let (from, to) = (tree_of(store, objects, project, from)?, tree_of(store, objects, project, to)?);
+    Ok(objects.compare_trees(from, to)?.into_iter().map(|change| change.path).collect())
+}
+
+/// Returns the paths of the local files of a checkpoint that differ from those that are there now, which are `present`,
+/// and of those that were made since. Sorted.
+pub(crate) fn local_files_changed_since(
+    store: &Store,
+    objects: &Objects,
     project: &Project,
     from: CheckpointId,
-    to: Option<CheckpointId>,
+    present: Vec<Vec<u8>>,
 ) -> Result<Vec<Vec<u8>>> {
-    let held = store.locks.share()?;
-    let objects = store.objects.open(&held)?;
-    let tree = |id: CheckpointId| -> Result<Option<ObjectId>> {
-        let state = store.locals.get(project.id(), id)?;
-        state.map(|state| Ok(store.locals.read(&objects, state)?.tree)).transpose()
-    };
-    if let Some(to) = to {
-        let changes = objects.compare_trees(tree(from)?, tree(to)?)?;
-        return Ok(changes.into_iter().map(|change| change.path).collect());
-    }
-    let Some(tree) = tree(from)? else { return Ok(Vec::new()) };
+    let tree = tree_of(store, objects, project.id(), from)?;
     let root = project.open_dir()?;
     let is_same = |path: &[u8], mode: EntryMode, id: ObjectId| {
         let kind = if mode == EntryMode::Link { Kind::Link } else { Kind::File };
@@ -61,9 +66,43 @@ pub fn differing_local_files(
             stat_path(root, path).is_ok_and(|stat| stat.kind == kind) && id_of_path(root, path, kind) == Some(id)
         })
     };
-    let files = objects.compare_trees(None, Some(tree))?.into_iter();
-    let files = files.filter_map(|file| Some((file.path, file.new?)));
-    Ok(files.filter(|(path, (mode, id))| !is_same(path, *mode, *id)).map(|(path, _)| path).collect())
+    let mut differing: BTreeSet<Vec<u8>> = present.into_iter().collect();
+    for file in objects.compare_trees(None, tree)? {
+        let Some((mode, id)) = file.new else { continue };
+        if is_same(&file.path, mode, id) {
+            differing.remove(&file.path);
+        } else {
+            differing.insert(file.path);
+        }
+    }
+    Ok(differing.into_iter().collect())
+}
+
+fn tree_of(store: &Store, objects: &Objects, project: &ProjectId, id: CheckpointId) -> Result<Option<ObjectId>> {
+    let state = store.locals.get(project, id)?;
+    state.map(|state| Ok(store.locals.read(objects, state)?.tree)).transpose()
+}
+
+/// Local files of a project's newest checkpoint, for a summary.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LocalSummary {
+    /// Number of files.
+    pub files: u64,
+    /// Paths of some of them.
+    pub named: Vec<Vec<u8>>,
+}
+
+/// Number of files that a summary names.
+const NAMED_MAX: usize = 8;
+
+/// Returns the local files of the newest checkpoint of a project. Empty if they cannot be read.
+pub(crate) fn local_summary(store: &Store, objects: &Objects, project: &ProjectId) -> LocalSummary {
+    let newest = store.refs.newest(project).ok().flatten();
+    let tree = newest.and_then(|newest| tree_of(store, objects, project, newest).ok().flatten());
+    let files = tree.and_then(|tree| objects.compare_trees(None, Some(tree)).ok()).unwrap_or_default();
+    let named = files.iter().take(NAMED_MAX).map(|file| file.path.clone()).collect();
+    LocalSummary { files: files.len() as u64, named }
 }
 
 /// JSON of [`LocalFiles`].

@@ -7,9 +7,13 @@ use std::path::{Path, PathBuf};
 use crate::error::{ErrorKind, Result};
 use crate::hint::Hint;
 use crate::id::ProjectId;
-use crate::json::{AtWorkdir, JsonPath, JsonPathOption};
+use crate::json::{AtPath, AtWorkdir, JsonPath, JsonPathOption};
+use crate::local_files::{LocalSummary, local_summary};
 use crate::prune::{KnownProject, inventory, inventory_of};
-use crate::store::{Archive, Checkpoint, Store, usage_by_project};
+use crate::relpath;
+use crate::skipped::{Extent, SkipReason};
+use crate::store::{Archive, Checkpoint, Objects, Store, usage_by_project};
+use crate::sys;
 use crate::time::Moment;
 use crate::worktree::{Presence, has_marker, is_dir};
 
@@ -27,6 +31,8 @@ pub struct ProjectStatus {
     pub git_states: usize,
     /// Number of bytes that are held of its git repository and would be free otherwise.
     pub git_bytes: u64,
+    /// Local files of its newest checkpoint.
+    pub local: LocalSummary,
     /// Command that makes a deleted directory again. Set by a caller that has commands.
     pub restore_command: Option<String>,
 }
@@ -160,6 +166,10 @@ struct ProjectStatusJson<'a> {
     git_states: usize,
     /// number of bytes that are held of its git repository and would be free otherwise
     git_bytes: u64,
+    /// number of files out of scope that are saved with its newest checkpoint
+    local_files: u64,
+    /// names of some of these
+    local: Vec<JsonPath<'a, AtPath>>,
     /// command that makes a deleted directory again, or null
     restore_command: Option<&'a str>,
 }
@@ -179,6 +189,8 @@ impl<'a> From<&'a ProjectStatus> for ProjectStatusJson<'a> {
             bytes_alone: status.bytes_alone,
             git_states: status.git_states,
             git_bytes: status.git_bytes,
+            local_files: status.local.files,
+            local: status.local.named.iter().map(|path| JsonPath::new(path)).collect(),
             restore_command: status.restore_command.as_deref(),
         }
     }
@@ -240,26 +252,25 @@ impl Status {
                 Hint::Repair,
             );
         }
+        let objects = store.objects.open(&held).ok();
         let mut projects = Vec::new();
         for project in inventory.projects {
-            let shown = project.dir.as_ref().map_or_else(|| project.id.to_string(), |dir| dir.display().to_string());
-            match store.intents.get(&project.id) {
-                Ok(None) => {}
-                Ok(Some(_)) => note(format!("a restore of {shown} was cut short"), Hint::FinishRestoreThere),
-                Err(error) => note(error.to_string(), error.hint().unwrap_or(Hint::Repair)),
-            }
-            git_problems(store, &project.id, &shown).into_iter().for_each(|(what, hint)| note(what, hint));
-            if project.presence == Presence::Unknown {
-                note(
-                    format!("{shown} is not to be seen, and neither is the disk that it was on"),
-                    "its checkpoints are kept; mount the disk, or wait until they are pruned by age".into(),
-                );
+            for problem in problems_of(store, objects.as_ref(), &project) {
+                note(problem.what, problem.hint);
             }
             let (checkpoints, bytes_alone) = holdings.projects.get(&project.id).copied().unwrap_or_default();
             let git_states = store.git_states.count(&project.id);
             let git_bytes = store.git_states.held_bytes(&project.id).unwrap_or(0);
-            let restore_command = None;
-            projects.push(ProjectStatus { project, checkpoints, bytes_alone, git_states, git_bytes, restore_command });
+            let local = objects.as_ref().map(|objects| local_summary(store, objects, &project.id)).unwrap_or_default();
+            projects.push(ProjectStatus {
+                project,
+                checkpoints,
+                bytes_alone,
+                git_states,
+                git_bytes,
+                local,
+                restore_command: None,
+            });
         }
         for problem in mistaken_projects(store).unwrap_or_default() {
             note(problem.what, problem.hint);
@@ -281,14 +292,69 @@ impl Status {
     }
 }
 
-/// Returns what is wrong with the recorded state of a project's repository.
-fn git_problems(store: &Store, project: &ProjectId, shown: &str) -> Vec<(String, Hint)> {
+/// Returns what is wrong with a project.
+fn problems_of(store: &Store, objects: Option<&Objects>, project: &KnownProject) -> Vec<StatusProblem> {
+    let shown = project.dir.as_ref().map_or_else(|| project.id.to_string(), |dir| dir.display().to_string());
+    let restoring = match store.intents.get(&project.id) {
+        Ok(None) => None,
+        Ok(Some(_)) => {
+            Some(StatusProblem::new(format!("a restore of {shown} was cut short"), Hint::FinishRestoreThere))
+        }
+        Err(error) => Some(StatusProblem::new(error.to_string(), error.hint().unwrap_or(Hint::Repair))),
+    };
+    let git = git_problems(store, objects, &project.id, project.dir.as_deref());
+    let unseen = (project.presence == Presence::Unknown).then(|| {
+        StatusProblem::new(
+            format!("{shown} is not to be seen, and neither is the disk that it was on"),
+            "its checkpoints are kept; mount the disk, or wait until they are pruned by age".into(),
+        )
+    });
+    restoring.into_iter().chain(git).chain(unseen).collect()
+}
+
+/// Returns what is not recorded of the git repositories of projects, or is wrong with it.
+pub fn git_state_problems(store: &Store) -> Result<Vec<StatusProblem>> {
+    let held = store.locks.share()?;
+    let objects = store.objects.open(&held)?;
+    let projects = store.known_projects()?;
+    Ok(projects.iter().flat_map(|id| git_problems(store, Some(&objects), id, store.dir_of(id).as_deref())).collect())
+}
+
+fn git_problems(
+    store: &Store,
+    objects: Option<&Objects>,
+    project: &ProjectId,
+    dir: Option<&Path>,
+) -> Vec<StatusProblem> {
+    let shown = dir.map_or_else(|| project.to_string(), |dir| dir.display().to_string());
     let states = &store.git_states;
-    let incomplete = states.problem(project).map(|problem| (problem, Hint::GitStateIncomplete));
-    let cut_short = states
-        .has_stale_locks(project)
-        .then(|| (format!("a restore of the git repository of {shown} was cut short"), Hint::FinishGitRestore));
-    incomplete.into_iter().chain(cut_short).collect()
+    let incomplete = states.problem(project).map(|problem| StatusProblem::new(problem, Hint::GitStateIncomplete));
+    let cut_short = states.has_stale_locks(project).then(|| {
+        let what = format!("a restore of the git repository of {shown} was cut short");
+        StatusProblem::new(what, Hint::FinishGitRestore)
+    });
+    let nested = objects.zip(dir).map(|(objects, dir)| nested_repositories(store, objects, project, dir));
+    let nested = nested.into_iter().flatten().take(NESTED_MAX).map(|inner| {
+        let what = format!("branches and stashes of the git repository in {} are not recorded", inner.display());
+        StatusProblem::new(what, Hint::TakeThere { dir: inner })
+    });
+    incomplete.into_iter().chain(cut_short).chain(nested).collect()
+}
+
+/// Number of repositories in a project that are named.
+const NESTED_MAX: usize = 3;
+
+/// Returns the directories of repositories inside a project that are no projects of their own. Submodules are not among
+/// them: their repositories are inside that of the project.
+fn nested_repositories(store: &Store, objects: &Objects, project: &ProjectId, dir: &Path) -> Vec<PathBuf> {
+    let newest = store.refs.newest(project).ok().flatten().and_then(|id| objects.checkpoint(id).ok());
+    let skipped = newest.map(|newest| newest.facts.skipped).unwrap_or_default().into_iter();
+    let inner = skipped.filter(|one| one.why == SkipReason::GitDir && one.extent != Extent::File);
+    let inner = inner.filter_map(|one| {
+        let (around, name) = relpath::split(&one.path);
+        (name == b".git" && !around.is_empty()).then(|| dir.join(sys::name_from_bytes(around)))
+    });
+    inner.filter(|inner| !store.knows(&ProjectId::of(inner))).collect()
 }
 
 /// Last activity of an agent.

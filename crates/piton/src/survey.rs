@@ -29,7 +29,7 @@ mod local;
 mod reading;
 mod trees;
 
-pub(crate) use local::{LocalInput, LocalSurvey, failed_report, survey_local};
+pub(crate) use local::{LocalInput, LocalSurvey, failed_report, local_names, survey_local};
 use reading::{Reading, apply};
 use trees::build_trees;
 pub(crate) use trees::entry_mode;

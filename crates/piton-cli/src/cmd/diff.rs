@@ -7,7 +7,7 @@ use std::io::IsTerminal as _;
 
 use anstyle::{AnsiColor, Style};
 use clap::Args;
-use piton::{Diff, Error, ErrorKind, FileDiff, History, Project, Store, diff, differing_local_files};
+use piton::{Diff, Error, ErrorKind, FileDiff, History, Project, Store, diff};
 
 use super::paths::{check_from_here, parse_paths};
 use crate::columns;
@@ -72,12 +72,10 @@ pub(crate) fn show(
         let path = String::from_utf8_lossy(path);
         output.warn(&format!("{} cannot be read, and was not compared", if path.is_empty() { "." } else { &path }));
     }
-    if diff.files.is_empty() {
+    if diff.files.is_empty() && diff.local.is_empty() {
         check_paths(&paths, (from, to), &store, &project)?;
     }
-    if let Err(error) = name_ignored(&paths, (from, to), &store, &project, output) {
-        output.warn(&format!("ignored files were not compared: {error}"));
-    }
+    name_ignored(&diff, output);
     output.json(&diff);
     if diff.files.is_empty() {
         output.text("Nothing differs");
@@ -95,29 +93,17 @@ pub(crate) fn show(
 const IGNORED_MAX: usize = 8;
 
 /// Names the files out of scope that differ. Their contents are not shown.
-fn name_ignored(
-    paths: &[Vec<u8>],
-    (from, to): (&str, Option<&str>),
-    store: &Store,
-    project: &Project,
-    output: &Output,
-) -> piton::Result<()> {
-    let history = History::of(store, project)?;
-    let (from, to) = (history.find(from)?.id, to.map(|to| history.find(to)).transpose()?.map(|to| to.id));
-    let mut differing = differing_local_files(store, project, from, to)?;
-    let is_meant = |path: &[u8]| {
-        let is_within = |wanted: &Vec<u8>| matches!(path.strip_prefix(wanted.as_slice()), Some([] | [b'/', ..]));
-        paths.is_empty() || paths.iter().any(is_within)
-    };
-    differing.retain(|path| is_meant(path));
-    if !differing.is_empty() {
-        let names = differing.iter().take(IGNORED_MAX).map(|path| plain(&String::from_utf8_lossy(path)));
+fn name_ignored(diff: &Diff, output: &Output) {
+    if let Some(error) = &diff.local_error {
+        output.warn(&format!("ignored files were not compared: {error}"));
+    }
+    if !diff.local.is_empty() {
+        let names = diff.local.iter().take(IGNORED_MAX).map(|path| plain(&String::from_utf8_lossy(path)));
         let names = names.collect::<Vec<_>>().join(", ");
-        let more = differing.len().saturating_sub(IGNORED_MAX);
+        let more = diff.local.len().saturating_sub(IGNORED_MAX);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         output.hint(&format!("ignored files differ, too, and are not shown: {names}{more}"));
     }
-    Ok(())
 }
 
 /// Fails with `NotFound` if a path exists neither on the disk nor in the checkpoints. Otherwise a mistyped path would

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use piton::{
-    Event, FindingKind, LastEvent, Level, Moment, Store, check_saved_beside, grouped, last_heard, mistaken_projects,
+    Event, FindingKind, LastEvent, Level, Moment, Store, check_saved_beside, git_state_problems, grouped, last_heard,
+    mistaken_projects,
 };
 use serde_json::Value;
 
@@ -196,6 +197,8 @@ fn store_problems(context: &Context) -> Vec<Problem> {
             let mistaken = store.as_ref().and_then(|store| mistaken_projects(store).ok()).unwrap_or_default();
             problems.extend(mistaken.into_iter().map(Problem::from));
             problems.extend(store.iter().flat_map(saved_problems));
+            let git = store.as_ref().and_then(|store| git_state_problems(store).ok()).unwrap_or_default();
+            problems.extend(git.into_iter().map(Problem::from));
         }
     }
     let nearest = base.ancestors().find(|path| path.exists());

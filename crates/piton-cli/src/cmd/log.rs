@@ -106,7 +106,7 @@ pub(crate) fn run(args: &Log, context: &Context, output: &Output) -> anyhow::Res
     Ok(())
 }
 
-/// Names the changed files, a few unless `--verbose` is given.
+/// Names the changed files, ignored ones last, a few unless `--verbose` is given.
 fn file_lines(entry: &LogEntry, output: &Output) -> Vec<String> {
     let most = if output.is_verbose { usize::MAX } else { FILES_MAX };
     let line = |file: &FileDiff| {
@@ -123,13 +123,17 @@ fn file_lines(entry: &LogEntry, output: &Output) -> Vec<String> {
     };
     let more = entry.files.len().saturating_sub(most);
     let more = (more > 0).then(|| format!("     … and {more} more"));
-    entry.files.iter().take(most).map(line).chain(more).collect()
+    let ignored_more = entry.local.len().saturating_sub(most);
+    let ignored_more = (ignored_more > 0).then(|| format!("     … and {ignored_more} more ignored files"));
+    let ignored = entry.local.iter().take(most);
+    let ignored = ignored.map(|path| format!("     {}  (ignored)", plain(&String::from_utf8_lossy(path))));
+    entry.files.iter().take(most).map(line).chain(more).chain(ignored).chain(ignored_more).collect()
 }
 
 /// Fails with `NotFound` if no checkpoint holds any of the paths: they may be mistyped.
 fn check_known(paths: &[Vec<u8>], history: &History) -> piton::Result<()> {
     for path in paths {
-        if history.versions(path)?.iter().all(Option::is_none) {
+        if history.versions(path)?.iter().all(Option::is_none) && !history.has_local(path)? {
             return Err(Error::new(ErrorKind::NotFound, format!("find {}", names(std::slice::from_ref(path))))
                 .because("no checkpoint holds such a file or directory")
                 .with_hint(Hint::ListFiles));

@@ -26,8 +26,9 @@ Examples:
 
 A file counts if the text is in it more or less often than before, as for
 `git log -S`. Prompts, reasons and the paths of changed files are searched,
-too. The number is that of the checkpoint before the turn: `piton revert N`
-takes the turn back, `piton restore N PATH` brings a file back.
+too; of ignored files the paths alone. The number is that of the checkpoint
+before the turn: `piton revert N` takes the turn back, `piton restore N PATH`
+brings a file back.
 
 Exit code 4: the text was not found.
 {EXIT_CODES}"))]
@@ -112,6 +113,9 @@ fn entry_lines(entry: &SearchEntry, output: &Output) -> Vec<String> {
     }
     let only_paths = entry.paths.iter().filter(|path| !entry.contents.iter().any(|found| found.path == **path));
     lines.extend(only_paths.map(|path| format!("     {}  (path)", plain(&String::from_utf8_lossy(path)))));
+    lines.extend(
+        entry.local.iter().map(|path| format!("     {}  (path, ignored)", plain(&String::from_utf8_lossy(path)))),
+    );
     let reasons = entry.texts.iter().filter(|text| !text.is_prompt);
     lines.extend(reasons.map(|reason| format!("     reason: {}", plain(&reason.text))));
     lines

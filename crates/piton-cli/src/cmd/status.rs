@@ -185,6 +185,7 @@ fn as_text(status: &Status, look: &StatusStyle) -> String {
             lines.push(format!("  ... and {} more (--limit 0 shows all)", status.projects.len() - look.limit));
         }
     }
+    lines.extend(ignored_lines(status, look));
     lines.extend(deleted_lines(status));
     if !status.archives.is_empty() {
         lines.push(String::new());
@@ -211,6 +212,26 @@ fn kept_line(kept: &KeptStatus) -> String {
         "\nKept files:      {}, {all}, {held}; the first until {at} (`piton recover` lists them)",
         counted(files, "file")
     )
+}
+
+/// Names the ignored files that are saved with the newest checkpoints.
+fn ignored_lines(status: &Status, look: &StatusStyle) -> Vec<String> {
+    let with_ignored = status.projects.iter().take(look.limit).filter(|one| one.local.files > 0);
+    let lines: Vec<String> = with_ignored.map(|one| ignored_line(one, look.columns)).collect();
+    let heading = (!lines.is_empty()).then(|| [String::new(), "Ignored files that are saved, too:".to_owned()]);
+    heading.into_iter().flatten().chain(lines).collect()
+}
+
+/// Number of ignored files that are named for each project.
+const IGNORED_MAX: usize = 3;
+
+fn ignored_line(status: &ProjectStatus, columns: Option<usize>) -> String {
+    let dir = status.project.dir.as_ref().map_or_else(|| "(unknown)".to_owned(), |dir| dir.display().to_string());
+    let named = status.local.named.iter().take(IGNORED_MAX);
+    let names: Vec<_> = named.map(|path| String::from_utf8_lossy(path)).collect();
+    let more = status.local.files.saturating_sub(names.len() as u64);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    wrapped(&plain(&format!("{dir}: {}{more}", names.join(", "))), "  ", columns)
 }
 
 /// Lists the projects that can be restored although their directory was deleted, each with the command for it.

@@ -86,6 +86,9 @@ pub(crate) fn run(args: &Take, context: &Context, output: &Output) -> anyhow::Re
         output.warn(&what);
         output.hint("`piton rollback` shows what is left; `piton verify` looks for more");
     }
+    if let Some(problem) = &report.git.problem {
+        output.warn(&plain(problem));
+    }
     if let Some(index) = &report.unread_index {
         output.warn(&format!("{} cannot be read: what git tracks and a rule leaves out was left out", index.display()));
         output.hint("let your user read it, then take again; `--verbose` shows what was left out");

@@ -227,6 +227,45 @@ fn no_command_an_agent_reads_prints_the_contents_of_ignored_files() {
 }
 
 #[test]
+fn status_log_search_and_diff_name_ignored_files() {
+    let sandbox = project();
+    piton(&sandbox, ["take"]).done();
+    fs::remove_file(sandbox.path("data/b.csv")).expect("a file");
+    sandbox.write(".env", "KEY=other\n");
+    piton(&sandbox, ["take"]).done();
+    sandbox.write("data/made-since.csv", "1");
+    fs::remove_file(sandbox.path("notes.txt")).expect("a file");
+    let json = |args: &[&str]| piton(&sandbox, args.iter().copied().chain(["--json"])).done().json();
+    let paths = |list: &serde_json::Value| -> Vec<String> {
+        list.as_array().expect("a list").iter().map(|one| one["path"].as_str().expect("UTF-8").to_owned()).collect()
+    };
+    let log = json(&["log"]);
+    assert_eq!(
+        (paths(&log[0]["local"]), log[0]["files_changed"].as_u64()),
+        (vec![".env".to_owned(), "data/b.csv".to_owned()], Some(0))
+    );
+    assert_eq!(json(&["log", "data"])[0]["local"].as_array().map(Vec::len), Some(1));
+    assert_eq!(json(&["log", "local.db"]), json!([]), "known, and unchanged");
+    piton(&sandbox, ["log", "mistyped"]).failed(4);
+    assert!(piton(&sandbox, ["log"]).done().stdout.contains("data/b.csv  (ignored)"));
+    assert_eq!(paths(&json(&["search", "b.csv"])[0]["local"]), ["data/b.csv"]);
+    assert!(piton(&sandbox, ["search", "b.csv"]).done().stdout.contains("data/b.csv  (path, ignored)"));
+    assert_eq!(paths(&json(&["search", "raw", "--all"])[0]["local"]), ["data/raw/a.csv"]);
+    assert_eq!(piton(&sandbox, ["search", "KEY"]).code(), 4, "contents are not searched");
+    let status = json(&["status"]);
+    let local = &status["projects"][0];
+    assert_eq!((&local["local_files"], paths(&local["local"]).len()), (&json!(7), 7));
+    let text = piton(&sandbox, ["status"]).done().stdout;
+    assert!(text.contains("Ignored files that are saved, too:") && text.contains(".env"), "{text}");
+    let diff = json(&["diff"]);
+    assert_eq!(paths(&diff["local"]), ["data/made-since.csv", "notes.txt"]);
+    assert_eq!(paths(&json(&["diff", "2", "1"])["local"]), [".env", "data/b.csv"]);
+    assert_eq!(paths(&json(&["diff", "1", "--", "data"])["local"]), ["data/made-since.csv"]);
+    let shown = piton(&sandbox, ["diff"]).done();
+    assert!(shown.stderr.contains("data/made-since.csv, notes.txt"), "{shown:?}");
+}
+
+#[test]
 fn the_first_take_says_once_what_is_saved_now_and_how_to_turn_it_off() {
     let sandbox = project();
     let first = piton(&sandbox, ["take"]).done();

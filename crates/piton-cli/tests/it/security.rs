@@ -80,6 +80,80 @@ fn everything_in_the_base_is_for_its_owner_alone_under_any_umask() {
     assert_eq!(sandbox.base().metadata().expect("a base").mode() & 0o7777, 0o700);
 }
 
+/// A secret that is nowhere else. Different in each place, so that it can be told where it came from.
+fn canary(place: &str) -> String {
+    format!("canary-{place}-7f3a9c51d2")
+}
+
+/// Ignored, kept and git data with secrets: no other user can read a byte of the base, and no file in it shows a secret
+/// in plain, except where the files themselves are saved.
+#[test]
+fn secrets_of_ignored_kept_and_git_data_are_in_no_log_record_or_list() {
+    let sandbox = Sandbox::new();
+    sandbox.project_git(&["init", "-q"]);
+    sandbox.tree("a.txt = 1");
+    sandbox.write(".gitignore", "data/\n");
+    sandbox.write(".env", format!("KEY={}\n", canary("env")));
+    sandbox.write("data/token.txt", canary("ignored"));
+    sandbox.write(".git/info/exclude", canary("git"));
+    sandbox.write("dump.sql", format!("{}\n", canary("large")).repeat(60_000));
+    let outside = sandbox.home().join("passwords.txt");
+    fs::write(&outside, canary("outside")).expect("a file");
+    let settings = |command: &mut std::process::Command, sent: &str| {
+        send(
+            command
+                .env("PITON_MAX_FILE_SIZE_MB", "1")
+                .env("PITON_KEEP_FILE_SIZE_MB", "1")
+                .env("PITON_KEEP_MIN_FREE_MB", "0"),
+            sent,
+        )
+        .done();
+    };
+    settings(&mut hook_command(&sandbox, &["claude"]), &prompt(&sandbox, "s", "t1", "go"));
+    let line = "rm -rf .env data dump.sql ~/passwords.txt .git";
+    settings(&mut hook_command(&sandbox, &["claude"]), &bash(&sandbox, "s", "t1", line));
+    for path in [sandbox.path(".env"), sandbox.path("dump.sql"), outside.clone()] {
+        fs::remove_file(path).expect("a file");
+    }
+    settings(&mut hook_command(&sandbox, &["claude"]), &event(&sandbox, "s", "t1", "Stop", &json!({})));
+    piton(&sandbox, ["recover", "--all"]);
+    piton(&sandbox, ["recover", ".env", "dump.sql"]).done();
+    piton(&sandbox, ["git", "show", "1"]);
+    piton(&sandbox, ["prune"]).done();
+    let (mut seen, mut kept) = (0, 0);
+    walk(&sandbox.base(), &mut |path| {
+        let stat = path.symlink_metadata().expect("what was just listed");
+        let below = path.strip_prefix(sandbox.base()).expect("below").to_string_lossy().into_owned();
+        let is_kept_data = below.starts_with("local/files/") && below.contains("/data");
+        let is_held_object = below.starts_with("local/git/") && below.contains("/held/");
+        // Links keep the modes of the user's files, in directories that no other user can enter.
+        let is_link = (is_kept_data || is_held_object) && stat.is_file();
+        assert!(is_link || stat.mode() & 0o077 == 0, "{} is {:o}", path.display(), stat.mode());
+        if !stat.is_file() {
+            return;
+        }
+        seen += 1;
+        let bytes = fs::read(path).expect("a file");
+        let has_secret = bytes.windows(8).any(|part| {
+            part == b"canary-g"
+                || part == b"canary-e"
+                || part == b"canary-i"
+                || part == b"canary-l"
+                || part == b"canary-o"
+        });
+        kept += usize::from(has_secret && is_kept_data);
+        let is_git_state = below.starts_with("local/git/") && below.contains("/states/");
+        assert!(!has_secret || is_kept_data || is_git_state, "{}", path.display());
+    });
+    assert!(seen > 30 && kept == 2, "{seen} {kept}");
+    assert_eq!(sandbox.base().metadata().expect("a base").mode() & 0o7777, 0o700);
+    if has_program("setpriv") {
+        let mut other = clean_command("setpriv");
+        other.args(["--reuid=65534", "--regid=65534", "--clear-groups", "ls"]).arg(sandbox.base());
+        assert!(!run(&mut other).status.success(), "another user lists the base");
+    }
+}
+
 /// Plants programs that stock git would run: from the store's own configuration, from the project's, from hooks and
 /// attributes.
 fn plant_what_git_would_run(sandbox: &Sandbox, marker: &Path) {

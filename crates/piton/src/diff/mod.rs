@@ -7,6 +7,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::hint::Hint;
 use crate::id::{IdHasher, ObjectId, ObjectKind};
 use crate::json::{AtOldPath, AtPath, JsonPath, JsonPathOption};
+use crate::local_files::{differing_local_files, local_files_changed_since};
 use crate::lookup;
 use crate::progress::Progress;
 use crate::project::Project;
@@ -15,7 +16,7 @@ use crate::restore::{Left, Planner, WhyLeft};
 use crate::settings::Settings;
 use crate::skipped::SkipReason;
 use crate::store::{Checkpoint, EntryMode, Objects, Store, TreeChange};
-use crate::survey::{SurveyEnd, SurveyInput, entry_mode, survey};
+use crate::survey::{Survey, SurveyEnd, SurveyInput, entry_mode, local_names, survey};
 use crate::sys::{Dir, is_gone};
 use crate::worktree::{DirNode, FileNode, read_path};
 
@@ -38,6 +39,10 @@ pub struct Diff {
     pub patch: Vec<u8>,
     /// Files that could not be read, and so were not compared.
     pub unread: Vec<Vec<u8>>,
+    /// Paths of local files that differ. They are not part of the patch.
+    pub local: Vec<Vec<u8>>,
+    /// Error, if local files could not be compared.
+    pub local_error: Option<String>,
 }
 
 /// One file that differs.
@@ -86,6 +91,8 @@ struct DiffJson<'a> {
     deletions: u64,
     /// files that differ
     files: &'a [FileDiff],
+    /// files out of scope that differ, by name only
+    local: Vec<JsonPath<'a, AtPath>>,
     /// the difference as a patch; bytes that are not UTF-8 are replaced
     diff: Cow<'a, str>,
 }
@@ -94,7 +101,8 @@ impl<'a> From<&'a Diff> for DiffJson<'a> {
     fn from(diff: &'a Diff) -> Self {
         let (insertions, deletions) = diff.totals();
         let patch = String::from_utf8_lossy(&diff.patch);
-        Self { files_changed: diff.files.len(), insertions, deletions, files: &diff.files, diff: patch }
+        let local = diff.local.iter().map(|path| JsonPath::new(path)).collect();
+        Self { files_changed: diff.files.len(), insertions, deletions, files: &diff.files, local, diff: patch }
     }
 }
 
@@ -207,15 +215,36 @@ pub fn diff(
     let objects = store.objects.open(&held)?;
     let history = store.histories.of(&objects, project.id())?;
     let from = lookup::find(&history, from)?;
-    let (changed, unread) = match to {
-        Some(to) => (between_checkpoints(from, lookup::find(&history, to)?, &objects, paths)?, Vec::new()),
+    let (changed, unread, local) = match to {
+        Some(to) => {
+            let to = lookup::find(&history, to)?;
+            let local = differing_local_files(store, &objects, project.id(), from.id, to.id);
+            (between_checkpoints(from, to, &objects, paths)?, Vec::new(), local)
+        }
         None => {
             let (record, newest) = (store.records.get(project.id()), history.checkpoints.first());
             let ground = SurveyInput::new(store, &objects, project, &record, newest, settings, progress);
-            against_files(from, &ground, paths)?
+            let survey = survey_now(&ground)?;
+            let present = local_names(project, &survey, settings, progress);
+            let local = present.and_then(|names| local_files_changed_since(store, &objects, project, from.id, names));
+            let (changed, unread) = against_files(from, &ground, &survey, paths)?;
+            (changed, unread, local)
         }
     };
-    Ok(Diff { unread, ..describe(changed) })
+    let (mut local, local_error) =
+        local.map_or_else(|error| (Vec::new(), Some(error.to_string())), |local| (local, None));
+    local.retain(|path| is_meant(path, paths));
+    Ok(Diff { unread, local, local_error, ..describe(changed) })
+}
+
+fn survey_now(ground: &SurveyInput<'_>) -> Result<Survey> {
+    match survey(ground, &ground.store.objects.new_objects(ground.objects, true))? {
+        SurveyEnd::Done(survey) => Ok(survey),
+        SurveyEnd::TooManyFiles => Err(Error::new(ErrorKind::Invalid, "compare")
+            .because("there are more files in scope than max_files allows")
+            .with_hint(Hint::RaiseSetting { name: "max_files" })),
+        SurveyEnd::Stopped(_) => Err(Error::new(ErrorKind::Stopped, "compare").because("stopped; nothing was written")),
+    }
 }
 
 fn is_meant(path: &[u8], paths: &[Vec<u8>]) -> bool {
@@ -251,24 +280,14 @@ pub(crate) fn of_trees(changes: Vec<TreeChange>, objects: &Objects) -> Result<Di
 fn against_files(
     from: &Checkpoint,
     ground: &SurveyInput<'_>,
+    survey: &Survey,
     paths: &[Vec<u8>],
 ) -> Result<(Vec<Changed>, Vec<Vec<u8>>)> {
-    let survey = match survey(ground, &ground.store.objects.new_objects(ground.objects, true))? {
-        SurveyEnd::Done(survey) => survey,
-        SurveyEnd::TooManyFiles => {
-            return Err(Error::new(ErrorKind::Invalid, "compare")
-                .because("there are more files in scope than max_files allows")
-                .with_hint(Hint::RaiseSetting { name: "max_files" }));
-        }
-        SurveyEnd::Stopped(_) => {
-            return Err(Error::new(ErrorKind::Stopped, "compare").because("stopped; nothing was written"));
-        }
-    };
     let dir = ground.project.dir();
     let root = ground.project.open_dir()?.map_or_else(Dir::missing, Ok);
     let root = root.map_err(|error| Error::io("open", dir, error))?;
     let objects = ground.objects;
-    let plan = Planner::to_look_at(&survey, from, objects, &root, paths).plan()?;
+    let plan = Planner::to_look_at(survey, from, objects, &root, paths).plan()?;
     let dirs = survey.manifest.dirs.iter().map(|dir| (&*dir.path, dir)).collect();
     let mut files = CurrentFiles { dirs, root: &root, unread: Vec::new() };
     let is_unread =

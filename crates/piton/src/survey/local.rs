@@ -146,13 +146,27 @@ pub(crate) fn survey_local(input: &LocalInput<'_>, survey: &Survey) -> Result<Op
     let trees = build_trees(&manifest, cache.held_entries(), &new_objects)?;
     let tree = trees[0].expect("the root always has a tree");
     let state = LocalState { tree, facts: facts(&manifest, report.is_cut), in_use: report.in_use.clone() };
-    let id = state.add_to(&new_objects)?;
+    let id = state.add_to(&new_objects, before)?;
     (report.files, report.bytes) = (manifest.files(), manifest.all_files().map(|(_, file)| file.stat.size).sum());
     let (rules, file_bytes_max) = (survey.scope.sum(), limits.file_bytes_max);
     let is_same = unknown == 0 && before == Some(id);
     let index_update = cache.update(&manifest, rules, is_same, false);
     let cache = CacheUpdate { index: index_update, rules, file_bytes_max, reread_young: has_young };
     Ok(Some(LocalSurvey { manifest, trees, cache, note, state, id, before, new_objects, report }))
+}
+
+/// Returns the paths of the local files of a project as they are, given its survey. Nothing is read.
+pub(crate) fn local_names(
+    project: &Project,
+    survey: &Survey,
+    settings: &Settings,
+    progress: &Progress,
+) -> Result<Vec<Vec<u8>>> {
+    let limits = limits(settings).filter(|_| has_local_candidates(&survey.skipped));
+    let (Some(limits), Some(root)) = (limits, project.open_dir()?) else { return Ok(Vec::new()) };
+    let cache = StatCache::new(None, CacheNote::default(), None);
+    let found = scan_local(&root, &survey.scope, &survey.skipped, &cache, limits, progress);
+    Ok(found.manifest.all_files().map(|(path, _)| path).collect())
 }
 
 /// Returns the state whose objects the index names, if it is that of the newest checkpoint.

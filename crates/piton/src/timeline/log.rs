@@ -2,11 +2,13 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::local::LocalHistory;
 use super::{Author, Period, Timeline};
 use crate::diff::{self, FileDiff};
 use crate::error::{Error, ErrorKind, Result};
 use crate::history::History;
 use crate::id::CheckpointId;
+use crate::json::{AtPath, JsonPath};
 use crate::progress::Progress;
 use crate::store::{Objects, SharedObjects, TreeChange, TreeWalk};
 use crate::threads;
@@ -61,6 +63,8 @@ pub struct LogEntry {
     pub period: Period,
     /// Changed files, by path.
     pub files: Vec<FileDiff>,
+    /// Paths of local files that changed. Their contents are not part of a log.
+    pub local: Vec<Vec<u8>>,
     /// Unified diff for `git apply`, if it was asked for.
     pub patch: Option<Vec<u8>>,
 }
@@ -134,6 +138,8 @@ struct LogEntryJson<'a> {
     deletions: u64,
     /// changed files
     files: &'a [FileDiff],
+    /// files out of scope that changed, by name only
+    local: Vec<JsonPath<'a, AtPath>>,
     /// the changes as a patch, or null; bytes that are not UTF-8 are replaced
     diff: Option<String>,
 }
@@ -147,6 +153,7 @@ impl<'a> From<&'a LogEntry> for LogEntryJson<'a> {
             insertions,
             deletions,
             files: &entry.files,
+            local: entry.local.iter().map(|path| JsonPath::new(path)).collect(),
             diff: entry.patch.as_ref().map(|patch| String::from_utf8_lossy(patch).into_owned()),
         }
     }
@@ -194,6 +201,7 @@ pub fn log(history: &History, options: &LogOptions<'_>, progress: &Progress) -> 
     ranges.reverse();
     let trees: Vec<_> = timeline.states.iter().map(|state| state.tree).collect();
     let shared = history.objects().shared();
+    let local_files = LocalHistory::of(history)?;
     let (mut log, mut changed) = (ProjectLog::default(), Vec::new());
     // Some at a time: the newest entries may be all that is wanted.
     let mut batch = options.most.clamp(16, 256);
@@ -205,26 +213,31 @@ pub fn log(history: &History, options: &LogOptions<'_>, progress: &Progress) -> 
             Ok(walk.compare(trees[range.start], trees[range.end], options.paths))
         })?;
         for (range, changes) in now.iter().zip(found) {
-            match changes {
+            let (from, to) = (timeline.states[range.start].id, timeline.states[range.end].id);
+            let local = local_files.changed(Some(from), to, options.paths);
+            match changes.and_then(|changes| Ok((changes, local?))) {
                 Err(error) if error.kind() == ErrorKind::Damaged => log.unread.extend(timeline.period(range).to),
-                changes => changed.push((range, changes?)),
+                both => {
+                    let (changes, local) = both?;
+                    changed.push((range, changes, local));
+                }
             }
         }
-        changed.retain(|(_, changes)| !changes.is_empty());
+        changed.retain(|(_, changes, local)| !changes.is_empty() || !local.is_empty());
         (rest, batch) = (later, 2 * batch);
     }
     changed.truncate(options.most);
-    let read = in_parts(&changed, &shared, |_, objects, (_, changes)| {
+    let read = in_parts(&changed, &shared, |_, objects, (_, changes, _)| {
         check_cancelled(progress)?;
         Ok(read(changes.clone(), options, objects))
     })?;
-    for ((range, _), read) in changed.iter().zip(read) {
+    for ((range, _, local), read) in changed.into_iter().zip(read) {
         let period = timeline.period(range);
         match read {
             Err(error) if error.kind() == ErrorKind::Damaged => log.unread.extend(period.to),
             read => {
                 let (files, patch) = read?;
-                log.entries.push(LogEntry { period, files, patch });
+                log.entries.push(LogEntry { period, files, local, patch });
             }
         }
     }

@@ -13,6 +13,7 @@ use crate::time::Moment;
 use crate::turns::{Turn, TurnEnd};
 
 mod blame_file;
+mod local;
 mod log;
 mod search;
 

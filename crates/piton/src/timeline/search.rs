@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use memchr::memmem;
 
+use super::local::LocalHistory;
 use super::log::{PeriodJson, check_cancelled};
 use super::{Period, Timeline};
 use crate::diff::{changed_lines, is_text, pair_renames, split_lines};
@@ -98,6 +99,8 @@ pub struct SearchEntry {
     pub contents: Vec<ContentMatch>,
     /// Changed files whose path contains the text.
     pub paths: Vec<Vec<u8>>,
+    /// Local files that changed and whose path contains the text. Their contents are not searched.
+    pub local: Vec<Vec<u8>>,
     /// The prompt and reasons that contain the text.
     pub texts: Vec<TextMatch>,
 }
@@ -154,6 +157,8 @@ struct SearchEntryJson<'a> {
     contents: &'a [ContentMatch],
     /// changed files whose path contains the text
     paths: Vec<MatchedPathJson<'a>>,
+    /// files out of scope that changed and whose path contains the text; their contents are not searched
+    local: Vec<MatchedPathJson<'a>>,
     /// the prompt and reasons that contain the text
     texts: &'a [TextMatch],
 }
@@ -191,6 +196,7 @@ impl<'a> From<&'a SearchEntry> for SearchEntryJson<'a> {
             period: PeriodJson::from(&entry.period),
             contents: &entry.contents,
             paths: entry.paths.iter().map(path).collect(),
+            local: entry.local.iter().map(path).collect(),
             texts: &entry.texts,
         }
     }
@@ -219,6 +225,7 @@ pub fn search(history: &History, text: &str, options: &SearchOptions<'_>, progre
     let timeline = Timeline::new(history);
     let search = Search { history, timeline: &timeline, pattern: &pattern, options, progress };
     let mut found = search.steps()?;
+    let local_files = LocalHistory::of(history)?;
     let mut report = SearchReport::default();
     // Each entry with the number of its first step.
     let mut entries: Vec<(usize, SearchEntry)> = Vec::new();
@@ -236,6 +243,15 @@ pub fn search(history: &History, text: &str, options: &SearchOptions<'_>, progre
         }
         entry.paths.sort();
         entry.paths.dedup();
+        let (from, to) = (timeline.states[range.start].id, timeline.states[range.end].id);
+        match local_files.changed(Some(from), to, options.paths) {
+            Err(error) if error.kind() == ErrorKind::Damaged => report.unread.push(to),
+            changed => {
+                let changed = changed?;
+                is_changed |= !changed.is_empty();
+                entry.local = search.matching(changed);
+            }
+        }
         if options.paths.is_empty() || is_changed {
             entry.texts = texts.extract_if(.., |(at, _, _)| range.contains(at)).map(|(_, _, text)| text).collect();
         }
@@ -253,7 +269,7 @@ pub fn search(history: &History, text: &str, options: &SearchOptions<'_>, progre
     }
     entries.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
     report.entries = entries.into_iter().map(|(_, entry)| entry).collect();
-    report.entries.extend(search.oldest(&mut report.too_large)?);
+    report.entries.extend(search.oldest(&local_files, &mut report.too_large)?);
     report.too_large.sort();
     report.too_large.dedup();
     Ok(report)
@@ -261,11 +277,11 @@ pub fn search(history: &History, text: &str, options: &SearchOptions<'_>, progre
 
 impl SearchEntry {
     fn new(period: Period) -> Self {
-        Self { period, contents: Vec::new(), paths: Vec::new(), texts: Vec::new() }
+        Self { period, contents: Vec::new(), paths: Vec::new(), local: Vec::new(), texts: Vec::new() }
     }
 
     fn is_match(&self) -> bool {
-        !(self.contents.is_empty() && self.paths.is_empty() && self.texts.is_empty())
+        !(self.contents.is_empty() && self.paths.is_empty() && self.local.is_empty() && self.texts.is_empty())
     }
 }
 
@@ -379,8 +395,14 @@ impl Search<'_> {
         texts
     }
 
+    /// Returns the paths that contain the text, if paths are searched.
+    fn matching(&self, mut paths: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+        paths.retain(|path| self.options.in_contents && self.pattern.is_in(path));
+        paths
+    }
+
     /// Searches the contents of the oldest checkpoint, if that was asked for.
-    fn oldest(&self, too_large: &mut Vec<Vec<u8>>) -> Result<Option<SearchEntry>> {
+    fn oldest(&self, local: &LocalHistory<'_>, too_large: &mut Vec<Vec<u8>>) -> Result<Option<SearchEntry>> {
         let is_wanted = self.options.in_oldest && self.options.in_contents;
         let (Some(oldest), Some(period)) = (self.timeline.states.first(), self.timeline.earlier()) else {
             return Ok(None);
@@ -415,6 +437,7 @@ impl Search<'_> {
         let in_path = |file: &&TreeChange| self.pattern.is_in(&file.path);
         entry.paths = files.iter().filter(in_path).map(|file| file.path.clone()).collect();
         entry.contents.sort_by(|a, b| a.path.cmp(&b.path));
+        entry.local = self.matching(local.changed(None, oldest.id, self.options.paths)?);
         Ok(Some(entry).filter(SearchEntry::is_match))
     }
 }
