@@ -190,7 +190,7 @@ impl<'a> From<&'a ProjectStatus> for ProjectStatusJson<'a> {
             git_states: status.git_states,
             git_bytes: status.git_bytes,
             local_files: status.local.files,
-            local: status.local.named.iter().map(|path| JsonPath::new(path)).collect(),
+            local: status.local.named.iter().map(JsonPath::new).collect(),
             restore_command: status.restore_command.as_deref(),
         }
     }

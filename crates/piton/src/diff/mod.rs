@@ -101,7 +101,7 @@ impl<'a> From<&'a Diff> for DiffJson<'a> {
     fn from(diff: &'a Diff) -> Self {
         let (insertions, deletions) = diff.totals();
         let patch = String::from_utf8_lossy(&diff.patch);
-        let local = diff.local.iter().map(|path| JsonPath::new(path)).collect();
+        let local = diff.local.iter().map(JsonPath::new).collect();
         Self { files_changed: diff.files.len(), insertions, deletions, files: &diff.files, local, diff: patch }
     }
 }

@@ -301,8 +301,8 @@ impl KeptFiles {
     pub(crate) fn finish_releases(&self) -> Result<()> {
         let dir = self.layout.kept_files();
         let names = fsx::names_in(&dir)?;
-        let released = names.iter().filter(|name| name.as_encoded_bytes().starts_with(RELEASED.as_bytes()));
-        released.map(|name| remove_released(&dir.join(name))).collect()
+        let mut released = names.iter().filter(|name| name.as_encoded_bytes().starts_with(RELEASED.as_bytes()));
+        released.try_for_each(|name| remove_released(&dir.join(name)))
     }
 
     /// Returns the number of bytes that a release of the set gives back: copies, and files of which no other name is

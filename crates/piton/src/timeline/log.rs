@@ -153,7 +153,7 @@ impl<'a> From<&'a LogEntry> for LogEntryJson<'a> {
             insertions,
             deletions,
             files: &entry.files,
-            local: entry.local.iter().map(|path| JsonPath::new(path)).collect(),
+            local: entry.local.iter().map(JsonPath::new).collect(),
             diff: entry.patch.as_ref().map(|patch| String::from_utf8_lossy(patch).into_owned()),
         }
     }
