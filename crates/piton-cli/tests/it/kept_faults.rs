@@ -244,6 +244,8 @@ impl Scene for AfterTheLoss {
                 let is_there = fs::read(path).is_ok_and(|bytes| bytes == file.bytes);
                 assert!(is_there || held.contains(&file.bytes), "{} {context}", path.display());
             }
+            // The next command that has to do with kept files removes what the killed one left.
+            piton(sandbox, &["prune", "--kept"]).done();
         } else {
             recover_all(sandbox);
             let now = users_files(sandbox);

@@ -235,7 +235,7 @@ fn status_log_search_and_diff_name_ignored_files() {
     piton(&sandbox, ["take"]).done();
     sandbox.write("data/made-since.csv", "1");
     fs::remove_file(sandbox.path("notes.txt")).expect("a file");
-    let json = |args: &[&str]| piton(&sandbox, args.iter().copied().chain(["--json"])).done().json();
+    let json = |args: &[&str]| piton(&sandbox, ["--json"].into_iter().chain(args.iter().copied())).done().json();
     let paths = |list: &serde_json::Value| -> Vec<String> {
         list.as_array().expect("a list").iter().map(|one| one["path"].as_str().expect("UTF-8").to_owned()).collect()
     };

@@ -91,10 +91,10 @@ struct DiffJson<'a> {
     deletions: u64,
     /// files that differ
     files: &'a [FileDiff],
-    /// files out of scope that differ, by name only
-    local: Vec<JsonPath<'a, AtPath>>,
     /// the difference as a patch; bytes that are not UTF-8 are replaced
     diff: Cow<'a, str>,
+    /// files out of scope that differ, by name only
+    local: Vec<JsonPath<'a, AtPath>>,
 }
 
 impl<'a> From<&'a Diff> for DiffJson<'a> {
