@@ -1,6 +1,8 @@
 //! `instructions`: counts the instructions of the calls that delay an agent, with valgrind, and compares them with
 //! `instructions.toml` beside this crate. Unlike times, counts do not depend on other load on the machine.
 //!
+//! The trees are outside of every repository, because the state of a repository around them would be recorded, too.
+//!
 //! They depend on the compiler and on valgrind: with versions other than the recorded ones, nothing is compared.
 
 use std::fs;
@@ -8,11 +10,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, ensure};
-use testkit::start_with_input;
+use testkit::{Sandbox, start_with_input};
 
 use crate::bench::{pause_after_edit, wait_until_old};
 use crate::contestants::Piton;
-use crate::measure::{isolated, text};
+use crate::measure::{isolated, run as run_command, text};
 use crate::trees;
 use crate::workspace::{build_piton, workspace_root};
 
@@ -31,18 +33,74 @@ struct Call {
     /// Tool that the agent is about to use. Without one, nothing is sent on stdin.
     tool: Option<&'static str>,
     is_after_edit: bool,
+    tree: TreeKind,
 }
 
-const CALLS: [Call; 4] = [
-    Call { name: "take, nothing changed", arguments: &["take", "--json"], tool: None, is_after_edit: false },
-    Call { name: "take, one file changed", arguments: &["take", "--json"], tool: None, is_after_edit: true },
-    Call { name: "hook, nothing to do", arguments: &["hook", "claude"], tool: Some("Read"), is_after_edit: false },
-    Call {
-        name: "hook, once more in a turn",
-        arguments: &["hook", "claude"],
-        tool: Some("Write"),
-        is_after_edit: false,
-    },
+/// What is in the tree besides its files.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TreeKind {
+    Plain,
+    /// Ten ignored files, and a secret one.
+    Ignored,
+    /// A git repository with two branches.
+    Git,
+}
+
+impl TreeKind {
+    const ALL: [Self; 3] = [Self::Plain, Self::Ignored, Self::Git];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Ignored => "ignored",
+            Self::Git => "git",
+        }
+    }
+
+    fn fill(self, tree: &Path) -> Result<()> {
+        match self {
+            Self::Plain => {}
+            Self::Ignored => {
+                fs::create_dir(tree.join("generated"))?;
+                for number in 0..10 {
+                    fs::write(tree.join("generated").join(format!("{number}.txt")), number.to_string())?;
+                }
+                fs::write(tree.join(".env"), "KEY=1\n")?;
+            }
+            Self::Git => {
+                for line in ["init -q -b main", "add -A", "commit -q -m one", "branch feature"] {
+                    let mut git = testkit::git();
+                    git.args(["-c", "user.name=x", "-c", "user.email=x"]).args(line.split(' ')).current_dir(tree);
+                    run_command(&mut git)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+const TAKE: Call = Call {
+    name: "take, nothing changed",
+    arguments: &["take", "--json"],
+    tool: None,
+    is_after_edit: false,
+    tree: TreeKind::Plain,
+};
+const HOOK: Call = Call {
+    name: "hook, once more in a turn",
+    arguments: &["hook", "claude"],
+    tool: Some("Write"),
+    is_after_edit: false,
+    tree: TreeKind::Plain,
+};
+
+const CALLS: [Call; 6] = [
+    TAKE,
+    Call { name: "take, one file changed", is_after_edit: true, ..TAKE },
+    Call { name: "take, nothing changed, ignored files", tree: TreeKind::Ignored, ..TAKE },
+    Call { name: "take, nothing changed, git repository", tree: TreeKind::Git, ..TAKE },
+    Call { name: "hook, nothing to do", tool: Some("Read"), ..HOOK },
+    HOOK,
 ];
 
 #[derive(clap::Args)]
@@ -54,9 +112,11 @@ pub(crate) struct InstructionsArgs {
 
 pub(crate) fn run(args: &InstructionsArgs) -> Result<ExitCode> {
     let program = build_piton()?;
-    let work = Work::new(program)?;
-    let tools = tools(&work.piton.home)?;
-    let counts = CALLS.iter().map(|call| Ok((call.name, work.count(call)?))).collect::<Result<Vec<_>>>()?;
+    let sandbox = Sandbox::new();
+    let works = Work::of_all(&program, &sandbox.root())?;
+    let tools = tools(&sandbox.home())?;
+    let work = |call: &Call| works.iter().find(|work| work.kind == call.tree).expect("one for each tree");
+    let counts = CALLS.iter().map(|call| Ok((call.name, work(call).count(call)?))).collect::<Result<Vec<_>>>()?;
     let noted_in = workspace_root().join("xtask").join("instructions.toml");
     if args.write {
         fs::write(&noted_in, note(&tools, &counts))?;
@@ -115,29 +175,34 @@ fn note(tools: &str, counts: &[(&str, u64)]) -> String {
 
 /// A tree with some checkpoints.
 struct Work {
-    root: PathBuf,
+    kind: TreeKind,
     piton: Piton,
     edited: PathBuf,
 }
 
 impl Work {
-    fn new(program: PathBuf) -> Result<Self> {
-        let root = workspace_root().join("target").join("instructions");
-        trees::remove(&root)?;
-        let tree = root.join("tree");
-        fs::create_dir_all(&tree)?;
-        fs::create_dir_all(root.join("home"))?;
-        trees::generate(&tree, FILES, BYTES)?;
+    fn of_all(program: &Path, root: &Path) -> Result<Vec<Self>> {
+        let works = TreeKind::ALL.map(|kind| Self::new(kind, program, &root.join(kind.name())));
+        let works = works.into_iter().collect::<Result<Vec<_>>>()?;
         wait_until_old();
+        // The first checkpoint, the one of the turn that is asked for again, and those after which all index entries and
+        // the stat data of the repository are settled.
+        for work in &works {
+            work.start(&TAKE, &[])?;
+            work.start(&HOOK, &[])?;
+            work.start(&TAKE, &[])?;
+        }
+        Ok(works)
+    }
+
+    fn new(kind: TreeKind, program: &Path, root: &Path) -> Result<Self> {
+        let (tree, home) = (root.join("tree"), root.join("home"));
+        fs::create_dir_all(&tree)?;
+        fs::create_dir_all(&home)?;
+        trees::generate(&tree, FILES, BYTES)?;
+        kind.fill(&tree)?;
         let edited = tree.join("Makefile");
-        let piton = Piton { program, base: root.join("base"), tree, home: root.join("home") };
-        let work = Self { root, piton, edited };
-        // The first checkpoint, the one of the turn that is asked for again, and one after which all index entries are
-        // settled.
-        work.start(&CALLS[0], &[])?;
-        work.start(&CALLS[3], &[])?;
-        work.start(&CALLS[0], &[])?;
-        Ok(work)
+        Ok(Self { kind, piton: Piton { program: program.to_owned(), base: root.join("base"), tree, home }, edited })
     }
 
     /// Returns the fewest instructions of several calls.
@@ -175,12 +240,6 @@ impl Work {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         ensure!(output.status.success(), "{}: {}: {said}", call.name, output.status);
         Ok(said)
-    }
-}
-
-impl Drop for Work {
-    fn drop(&mut self) {
-        let _ = trees::remove(&self.root);
     }
 }
 
