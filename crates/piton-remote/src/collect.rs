@@ -56,7 +56,7 @@ pub struct CollectReport {
     pub bytes_freed: u64,
     /// Refs of machines that push no more.
     pub refs_expired: usize,
-    /// Why a tomb was not completed yet.
+    /// Tombs that were not completed, each with the reason.
     pub waiting: Vec<String>,
 }
 

@@ -30,7 +30,7 @@ const FEW_OBJECTS: usize = 200;
 /// A pack of which less than this share is in use is replaced when indexes are merged.
 const USED_PERCENT_MIN: u64 = 50;
 
-/// Why a machine takes a new id.
+/// Reason for a new writer id.
 const COPIED: &str = "another machine uses the id of this one, as after copying a disk image";
 
 /// Options of a push.
@@ -63,7 +63,7 @@ pub struct PushReport {
     pub warnings: Vec<String>,
 }
 
-/// What was pushed of one project.
+/// Result of a push for one project.
 #[derive(Debug, Clone, Serialize)]
 pub struct PushedProject {
     /// Its directory.
@@ -464,7 +464,7 @@ impl Pusher<'_> {
     }
 }
 
-/// What a push has sent for one project.
+/// Objects of one project that a push has sent, and the ref that will name them.
 struct Sent {
     record: RefRecord,
     /// Packs that the ref relies on.

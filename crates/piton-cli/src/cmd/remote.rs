@@ -283,7 +283,7 @@ pub(crate) struct RemoteStatusJson {
     problem: Option<RemoteProblem>,
 }
 
-/// Why the remote cannot be reached.
+/// Reason that the remote cannot be reached.
 #[derive(Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct RemoteProblem {

@@ -48,7 +48,7 @@ Examples:
 
 {EXIT_CODES}"))]
 struct KeyAdd {
-    /// What the phrase is for
+    /// Purpose of the phrase, such as the name of a machine
     #[arg(long, value_name = "LABEL")]
     label: Option<String>,
     /// Write the phrase to this file, which must not exist, instead of showing it

@@ -48,7 +48,7 @@ pub(crate) fn filled(sandbox: Sandbox) -> Sandbox {
 }
 
 pub(crate) fn with_settings(command: &mut Command) -> &mut Command {
-    // What is large here is small enough to be made often. The disk of the tests may be as full as it likes.
+    // Low limits, so that "large" files are quick to make. How full the disk is does not matter.
     command.env("PITON_MAX_FILE_SIZE_MB", "1").env("PITON_KEEP_FILE_SIZE_MB", "1").env("PITON_KEEP_MIN_FREE_MB", "0")
 }
 

@@ -125,7 +125,7 @@ impl LockHolder {
         let mut command = clean_command("flock");
         command.arg(sandbox.store().join("locks/gate")).arg("cat");
         let mut holder = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("flock runs");
-        // What `cat` repeats, it read with the lock held.
+        // The output of `cat` was read with the lock held.
         holder.stdin.as_mut().expect("a pipe").write_all(b"x").expect("it reads");
         holder.stdout.as_mut().expect("a pipe").read_exact(&mut [0]).expect("it holds the lock");
         Self(holder)

@@ -239,7 +239,7 @@ fn remote() {
     run(command.env("PITON_BASE", "../second")).done();
     for line in [
         "machines",
-        "rollback --machine nobody",
+        "rollback --machine unknown",
         "fetch box/9",
         "fetch box/1",
         "show box/2",

@@ -35,7 +35,7 @@ fn garbage_goes_in_two_runs_and_only_after_every_machine_has_seen_it() {
     assert_eq!((&report["marked"], &report["deleted"]), (&1.into(), &0.into()), "{report}");
     assert!(place.below("pack/").iter().any(|key| key == orphan));
     let report = first.run(&NOW);
-    assert_eq!(report["deleted"], 0, "nobody has seen the tomb: {report}");
+    assert_eq!(report["deleted"], 0, "no machine has seen the tomb: {report}");
     assert!(report["waiting"].to_string().contains("has not seen"), "{report}");
     assert_eq!(report["marked"], 0, "it is not marked twice");
     for machine in [&first, &other] {
@@ -123,7 +123,7 @@ fn refs_of_machines_that_push_no_more_expire_and_their_packs_go() {
     assert_eq!(other.run(&["verify", "--read-data"])["findings"], serde_json::json!([]));
 }
 
-/// Indexes are written anew when there are many, and packs of which little is used are replaced.
+/// Indexes are merged when there are many, and packs of which little is used are replaced.
 #[test]
 fn a_long_history_keeps_few_indexes_and_stays_restorable() {
     let place = Place::directory();

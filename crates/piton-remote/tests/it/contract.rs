@@ -35,7 +35,7 @@ fn exercise(place: &Place) {
     assert_eq!(state(&second.project()), then);
     assert_eq!(second.run(&["verify", "--read-data"])["findings"], serde_json::json!([]));
 
-    // Twelve pushes: indexes are written anew, and the old ones go in two runs.
+    // Twelve pushes: indexes are merged, and the old ones are deleted in two runs.
     for number in 0..12 {
         first.write("small", format!("{number}"));
         first.take("small");

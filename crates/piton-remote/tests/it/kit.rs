@@ -34,7 +34,7 @@ impl Place {
         Self::Server(S3Server::start(1))
     }
 
-    /// Returns the server that the environment names, with a prefix that nobody uses.
+    /// Returns the server that the environment names, with a new prefix.
     pub(crate) fn named() -> Option<Self> {
         let url = std::env::var("PITON_REMOTE_URL").ok()?;
         let unique = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).ok()?.as_nanos();

@@ -162,12 +162,12 @@ fn after_the_home_is_gone_everything_that_was_pushed_is_back() {
     let then = state(&first.project());
     first.run(&["push"]);
     drop(first);
-    let anew = Machine::joining("laptop", &place, &phrase);
-    let machines = anew.run(&["machines"]);
+    let second = Machine::joining("laptop", &place, &phrase);
+    let machines = second.run(&["machines"]);
     assert_eq!(machines[0]["projects"][0]["name"], "project", "{machines}");
-    let id = anew.fetch("laptop", "1", &["--project", "project"]);
-    anew.restore(&id, &[]);
-    assert_eq!(state(&anew.project()), then);
+    let id = second.fetch("laptop", "1", &["--project", "project"]);
+    second.restore(&id, &[]);
+    assert_eq!(state(&second.project()), then);
 }
 
 #[test]
