@@ -103,6 +103,9 @@ fn the_only_session_that_followed_the_restored_one_is_taken_back_from_a_shell() 
     began_earlier(&sandbox);
     turn(&sandbox, "codex", "two", "t2", "b.txt");
     assert_eq!(others(&sandbox, &["2"]), Vec::<Value>::new(), "a second run, without an end event of the first");
+    // A restore in a later second is no sign of the first session. Times are in whole seconds, so nothing but the clock
+    // tells them apart.
+    std::thread::sleep(std::time::Duration::from_millis(1_100));
     piton(&sandbox, ["restore", "2", "-y"]).done();
     assert!(!sandbox.path("a.txt").exists() && !sandbox.path("b.txt").exists());
     turn(&sandbox, "codex", "two", "t3", "c.txt");

@@ -48,7 +48,8 @@ pub(super) struct Others<'a> {
 struct Worker {
     session: String,
     agent: Option<String>,
-    /// Time of that turn in seconds, or of the checkpoint if the turn has none.
+    /// Time of that turn in seconds, or of the checkpoint if the turn has none. Before any other time if the checkpoint
+    /// is a safety checkpoint: the user restores at any time, and the session need not be active then.
     known_secs: i64,
 }
 
@@ -180,7 +181,8 @@ fn workers(checkpoint: &Checkpoint) -> Vec<Worker> {
     }
     let origin = &checkpoint.facts.origin;
     if let (true, Some(session)) = (workers.is_empty(), &origin.session) {
-        let (agent, known_secs) = (origin.agent.clone(), checkpoint.time.secs);
+        let is_safety = checkpoint.facts.restoring.is_some();
+        let (agent, known_secs) = (origin.agent.clone(), if is_safety { i64::MIN } else { checkpoint.time.secs });
         workers.push(Worker { session: session.clone(), agent, known_secs });
     }
     workers
