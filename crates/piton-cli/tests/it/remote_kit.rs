@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use testkit::{Sandbox, clean_command};
+use testkit::Sandbox;
 
 use crate::kit::{PITON, Ran, in_dir, run};
 
@@ -88,18 +88,12 @@ impl<'a> Machine<'a> {
 
 /// Puts a copy of the program under test into a directory, with a script in place of `piton-remote`, or without one.
 pub(crate) fn beside(sandbox: &Sandbox, script: Option<&str>) -> PathBuf {
-    let dir = sandbox.root().join("programs");
-    fs::create_dir_all(&dir).expect("a directory");
-    let program = dir.join("piton");
+    let program = sandbox.root().join("programs/piton");
     if !program.exists() {
-        let is_linked = fs::hard_link(PITON, &program).is_ok();
-        assert!(is_linked || fs::copy(PITON, &program).is_ok(), "a copy of the program");
+        sandbox.copy_of_program(PITON, "programs");
     }
     if let Some(script) = script {
-        let other = dir.join("piton-remote");
-        fs::write(&other, format!("#!/bin/sh\n{script}\n")).expect("a script");
-        let made = clean_command("chmod").arg("755").arg(&other).status().expect("chmod runs");
-        assert!(made.success());
+        sandbox.write_program(&program.with_file_name("piton-remote"), &format!("#!/bin/sh\n{script}\n"));
     }
     program
 }

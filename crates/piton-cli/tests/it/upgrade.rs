@@ -11,10 +11,7 @@ use crate::kit::{PITON, Ran, command, run};
 /// Puts this program into a directory of its own, as a package does.
 fn program_in(sandbox: &Sandbox, name: &str) -> PathBuf {
     sandbox.write("a.txt", "one\n");
-    let dir = sandbox.root().join(name);
-    fs::create_dir(&dir).expect("a directory");
-    fs::copy(PITON, dir.join("piton")).expect("a program");
-    dir.join("piton")
+    sandbox.copy_of_program(PITON, name)
 }
 
 fn call(sandbox: &Sandbox, program: &Path, arguments: &[&str]) -> Ran {
