@@ -348,7 +348,15 @@ pub fn walk(dir: &Path, each: &mut dyn FnMut(&Path)) {
     }
 }
 
-/// Returns a command that inherits nothing from this process's environment but the search path.
+thread_local! {
+    /// Directory for temporary files of the commands of one test. A command that outlives its sandbox would otherwise
+    /// write its journal to the shared directory, where the commands of other tests read it.
+    static TEMPORARY: TempDir =
+        tempfile::Builder::new().prefix("piton-test-tmp-").tempdir().expect("a temporary directory");
+}
+
+/// Returns a command that inherits nothing from this process's environment but the search path, and puts temporary files
+/// into a directory of the test.
 pub fn clean_command(program: impl AsRef<OsStr>) -> Command {
     // A program that is looked up in a search path set on the command itself is started by forking this whole process;
     // a program given by its full path is not.
@@ -359,6 +367,7 @@ pub fn clean_command(program: impl AsRef<OsStr>) -> Command {
         .env("PATH", std::env::var_os("PATH").unwrap_or_default())
         .env("LC_ALL", "C")
         .stdin(Stdio::null());
+    TEMPORARY.with(|dir| command.env("TMPDIR", dir.path()));
     // For coverage, every process writes a profile.
     command.envs(std::env::var_os("LLVM_PROFILE_FILE").map(|file| ("LLVM_PROFILE_FILE", file)));
     command
