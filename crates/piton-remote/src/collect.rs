@@ -102,7 +102,7 @@ impl Live {
         let mut live = Self::default();
         let Some(record) = remote.reference(key)? else { return Ok(live) };
         for name in record.indexes {
-            let index = remote.index(&name)?;
+            let index = remote.index(key, &name)?;
             live.packs.extend(packs_in(&index).into_iter().map(str::to_owned));
             live.indexes.insert(name);
         }
@@ -118,6 +118,7 @@ pub fn collect(remote: &Remote, policy: CollectPolicy) -> Result<CollectReport> 
     let writers = writers(remote)?;
     expire_refs(remote, policy, now, &writers, &mut report)?;
     let live = Live::read(remote, &all_refs(remote, &writers)?)?;
+    remote.local.trim_cache("idx/", &live.indexes);
     let tombs = remote.tombs()?;
     let mut marked = HashSet::new();
     for (info, tomb) in &tombs {

@@ -99,7 +99,7 @@ pub fn fetch_checkpoint(
 ) -> Result<FetchReport> {
     let found = machines::find(remote, wanted.machine, &wanted.choice)?;
     let checkpoint = machines::checkpoint(&found.record, wanted.checkpoint)?;
-    let index = remote.merged_index(&found.record.indexes)?;
+    let index = remote.merged_index(&found.key, &found.record.indexes)?;
     let mut fetch =
         Fetch { store, project, remote, index, meter, meta: Received::new(), spool: Mutex::new(Spool::new()?) };
     for attempt in 1..=ATTEMPTS_MAX {

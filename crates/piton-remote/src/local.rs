@@ -1,6 +1,6 @@
 //! Files of this machine about its remote, in `local/remote` of the base: configuration, keyring, state and cache.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -18,6 +18,8 @@ const STATE: &str = "state.json";
 const LOCK: &str = "push.lock";
 const CACHE: &str = "cache";
 const OUTGOING: &str = "outgoing";
+/// Start of the names of files that are being written.
+pub(crate) const TEMPORARY: &str = "tmp_";
 /// Seconds of the first pause after a failure, and of the longest.
 const BACKOFF_SECS: i64 = 30;
 const BACKOFF_SECS_MAX: i64 = 3600;
@@ -212,16 +214,29 @@ impl LocalDir {
         Ok(dir)
     }
 
-    /// Returns an immutable object from the cache.
-    pub(crate) fn cached(&self, key: &str) -> Option<Vec<u8>> {
-        fs::read(self.dir.join(CACHE).join(key.replace('/', "-"))).ok()
+    /// Returns what the cache has under this name.
+    pub(crate) fn cached(&self, name: &str) -> Option<Vec<u8>> {
+        fs::read(self.dir.join(CACHE).join(file_name(name))).ok()
     }
 
-    /// Adds an immutable object to the cache. A failure costs a download.
-    pub(crate) fn cache(&self, key: &str, bytes: &[u8]) {
+    /// Adds something immutable to the cache. A failure costs a download.
+    pub(crate) fn cache(&self, name: &str, bytes: &[u8]) {
         let dir = self.dir.join(CACHE);
         if self.ensure().is_ok() && make_dir(&dir).is_ok() {
-            let _ = replace(&dir.join(key.replace('/', "-")), bytes);
+            let _ = replace(&dir.join(file_name(name)), bytes);
+        }
+    }
+
+    /// Removes what the cache has under names that begin with `prefix`, unless their last part is in `kept`. A process
+    /// that uses it meanwhile downloads it again.
+    pub(crate) fn trim_cache(&self, prefix: &str, kept: &HashSet<String>) {
+        let prefix = file_name(prefix);
+        for entry in fs::read_dir(self.dir.join(CACHE)).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let is_kept = name.rsplit('-').next().is_some_and(|last| kept.contains(last));
+            if name.starts_with(&prefix) && !is_kept {
+                let _ = fs::remove_file(entry.path());
+            }
         }
     }
 
@@ -250,6 +265,10 @@ impl LocalDir {
     }
 }
 
+fn file_name(name: &str) -> String {
+    name.replace('/', "-")
+}
+
 fn make_dir(dir: &Path) -> Result<()> {
     match fs::DirBuilder::new().mode(0o700).create(dir) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(RemoteError::io("create", dir, &error)),
@@ -260,7 +279,7 @@ fn make_dir(dir: &Path) -> Result<()> {
 /// Replaces a file atomically. Synced on return; only the owner can read it.
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let dir = path.parent().unwrap_or(Path::new("."));
-    let mut file = tempfile::Builder::new().prefix("tmp_").tempfile_in(dir)?;
+    let mut file = tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(dir)?;
     file.write_all(bytes)?;
     file.as_file().sync_all()?;
     file.persist(path).map_err(|error| error.error)?;

@@ -115,6 +115,8 @@ impl Remote {
                 is_there
             });
         }
+        let named = found.iter().flat_map(|one| one.record.indexes.iter().cloned()).collect();
+        self.local.trim_cache(&project.map_or_else(|| "idx/".to_owned(), |project| format!("idx/{project}/")), &named);
         if state != known {
             self.local.write_state(&state)?;
         }

@@ -11,9 +11,9 @@ use serde::Serialize;
 use crate::error::{RemoteError, RemoteErrorKind, Result};
 use crate::index::{Index, ObjectPlace};
 use crate::keys::random_name;
-use crate::local::{LocalDir, OwnRef, PushLock, RemoteState};
+use crate::local::{LocalDir, OwnRef, PushLock, RemoteState, TEMPORARY};
 use crate::records::{RefKey, RefRecord, WriterRecord};
-use crate::remote::Remote;
+use crate::remote::{Remote, cached_name};
 use crate::transfer::{Meter, add_pack, send_pack};
 
 /// Time after which a machine that wrote no lease does not keep garbage from being deleted.
@@ -183,6 +183,8 @@ impl Pusher<'_> {
         state.sent.clear();
         state.note_success(self.request.now_secs);
         self.remote.local.write_state(&state)?;
+        self.remote.local.trim_cache("sent/", &HashSet::new());
+        self.remote.local.trim_cache(TEMPORARY, &HashSet::new());
         Ok(Attempt::Done(()))
     }
 
@@ -291,7 +293,7 @@ impl Pusher<'_> {
         let before = pushing.before.as_ref().map(|before| before.indexes.clone()).unwrap_or_default();
         let (mut read, named) = (Vec::new(), before.len());
         for name in before.into_iter().filter(|name| !avoid.contains(name)) {
-            match self.remote.index(&name) {
+            match self.remote.index(&pushing.key, &name) {
                 Ok(index) => read.push((index, name)),
                 // One that is gone or corrupt is as if it were not named: its objects are sent again.
                 Err(error) if error.kind == RemoteErrorKind::Damaged => {}
@@ -330,7 +332,7 @@ impl Pusher<'_> {
             packs.extend(own.packs.iter().map(|pack| pack.name.clone()));
         }
         if !index.places.is_empty() {
-            indexes.push(self.remote.put_index(&index)?);
+            indexes.push(self.remote.put_index(&pushing.key, &index)?);
         }
         let record = RefRecord {
             sequence: pushing
@@ -372,7 +374,7 @@ impl Pusher<'_> {
             }
         }
         if pushing.own.is_none() || wanted.len() > FEW_OBJECTS {
-            self.merge_others(&pushing.key, &mut elsewhere)?;
+            self.merge_others(pushing, &mut elsewhere)?;
         }
         let mut rest = Vec::new();
         let mut found = 0;
@@ -389,21 +391,21 @@ impl Pusher<'_> {
     }
 
     /// Adds the indexes of other refs, first those of the same project.
-    fn merge_others(&self, own: &RefKey, elsewhere: &mut Index) -> Result<()> {
+    fn merge_others(&self, pushing: &Pushing, elsewhere: &mut Index) -> Result<()> {
         let mut keys = self.remote.ref_keys(None)?;
-        keys.sort_by_key(|key| key.project != own.project);
-        let mut merged = HashSet::new();
-        for key in keys.iter().filter(|key| *key != own).take(OTHERS_MAX) {
+        keys.sort_by_key(|key| key.project != pushing.key.project);
+        let mut named: HashSet<_> = pushing.before.iter().flat_map(|before| before.indexes.iter().cloned()).collect();
+        for key in keys.iter().filter(|key| **key != pushing.key).take(OTHERS_MAX) {
             // One that is corrupt or gone is no help, and no obstacle.
             let Ok(Some(record)) = self.remote.reference(key) else { continue };
             for name in record.indexes {
-                if merged.insert(name.clone())
-                    && let Ok(index) = self.remote.index(&name)
-                {
+                if let Ok(index) = self.remote.index(key, &name) {
                     elsewhere.merge(&index);
+                    named.insert(name);
                 }
             }
         }
+        self.remote.local.trim_cache("idx/", &named);
         Ok(())
     }
 
@@ -460,6 +462,8 @@ impl Pusher<'_> {
         state.seen.insert(key.clone(), sent.record.sequence);
         state.refs.insert(key, own);
         self.remote.local.write_state(state)?;
+        let named = sent.record.indexes.iter().cloned().collect();
+        self.remote.local.trim_cache(&cached_name(&pushing.key, ""), &named);
         Ok(true)
     }
 }

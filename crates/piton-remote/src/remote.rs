@@ -157,26 +157,25 @@ impl Remote {
         records::decode(key, &text).map(Some)
     }
 
-    /// Writes an index, and returns its name.
-    pub(crate) fn put_index(&self, index: &Index) -> Result<String> {
+    /// Writes an index for a ref, and returns its name.
+    pub(crate) fn put_index(&self, of: &RefKey, index: &Index) -> Result<String> {
         let bytes = seal::seal(self.keys.as_ref(), "idx", &index.encode())?;
         let name = object_name(&bytes)?;
-        let key = format!("idx/{name}");
-        self.bucket.put(&key, bytes.clone())?;
-        self.local.cache(&key, &bytes);
+        self.bucket.put(&format!("idx/{name}"), bytes.clone())?;
+        self.local.cache(&cached_name(of, &name), &bytes);
         Ok(name)
     }
 
-    /// Reads an index, from the cache if it is there. Fails with `Damaged` if it is missing.
-    pub(crate) fn index(&self, name: &str) -> Result<Index> {
-        let key = format!("idx/{name}");
-        let cached = self.local.cached(&key).and_then(|bytes| self.open_index(&key, &bytes).ok());
-        if let Some(index) = cached {
+    /// Reads an index of a ref, from the cache if it is there. Fails with `Damaged` if it is missing.
+    pub(crate) fn index(&self, of: &RefKey, name: &str) -> Result<Index> {
+        let (key, cached) = (format!("idx/{name}"), cached_name(of, name));
+        let known = self.local.cached(&cached).and_then(|bytes| self.open_index(&key, &bytes).ok());
+        if let Some(index) = known {
             return Ok(index);
         }
         let bytes = self.bucket.get(&key)?.ok_or_else(|| RemoteError::damaged(&key, "it is missing"))?;
         let index = self.open_index(&key, &bytes)?;
-        self.local.cache(&key, &bytes);
+        self.local.cache(&cached, &bytes);
         Ok(index)
     }
 
@@ -191,11 +190,11 @@ impl Remote {
         Index::decode(key, &seal::unseal(self.keys.as_ref(), "idx", key, bytes)?)
     }
 
-    /// Returns one index with everything in these.
-    pub(crate) fn merged_index(&self, names: &[String]) -> Result<Index> {
+    /// Returns one index with everything in these, which belong to a ref.
+    pub(crate) fn merged_index(&self, of: &RefKey, names: &[String]) -> Result<Index> {
         let mut all = Index::default();
         for name in names {
-            all.merge(&self.index(name)?);
+            all.merge(&self.index(of, name)?);
         }
         Ok(all)
     }
@@ -257,6 +256,11 @@ pub(crate) fn object_name(bytes: &[u8]) -> Result<String> {
     let mut hasher = blake3::Hasher::new();
     hasher.update(bytes).update(random_name()?.as_bytes());
     Ok(hasher.finalize().to_hex()[..32].to_owned())
+}
+
+/// Returns the name of an index in the cache.
+pub(crate) fn cached_name(of: &RefKey, name: &str) -> String {
+    format!("idx/{}/{}/{}/{name}", of.project, of.writer, of.place)
 }
 
 fn all_slots(bucket: &dyn Bucket) -> Result<Vec<Slot>> {

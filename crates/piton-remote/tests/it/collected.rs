@@ -151,3 +151,58 @@ fn a_long_history_keeps_few_indexes_and_stays_restorable() {
     let id = reader.fetch("alpha", "12", &["--project", "project"]);
     reader.restore(&id, &[]);
 }
+
+/// Returns the names in the cache of a machine.
+fn cached(machine: &Machine) -> Vec<String> {
+    let dir = machine.base().join("local/remote/cache");
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+#[test]
+fn the_cache_has_only_indexes_that_refs_name() {
+    let place = Place::directory();
+    let (first, phrase) = Machine::first("alpha", &place);
+    let reader = Machine::joining("beta", &place, &phrase);
+    let mut dice = Dice::new(31);
+    for number in 0..20 {
+        // As a killed push leaves them.
+        let dir = first.base().join("local/remote/cache");
+        for name in ["sent-0123456789abcdef", "tmp_abc"] {
+            assert!(number == 0 || std::fs::write(dir.join(name), "").is_ok());
+        }
+        push_and_drop(&first, &mut dice, 1);
+        reader.fetch("alpha", "1", &["--project", "project"]);
+        let (own, read) = (cached(&first), cached(&reader));
+        assert!(own.iter().all(|name| name.starts_with("idx-")), "{own:?}");
+        assert!((1..=8).contains(&own.len()), "an index for each push, merged when there are eight: {own:?}");
+        assert!(!read.is_empty() && read.iter().all(|name| own.contains(name)), "{read:?} {own:?}");
+    }
+    // A machine that reads many refs at once: to collect, and for its own first push of many files.
+    first.write("b", "more");
+    push_and_drop(&first, &mut dice, 1);
+    for at in 0..250 {
+        reader.write(&format!("f{at}"), dice.noise(20));
+    }
+    reader.take("many");
+    reader.run(&["push"]);
+    let is_named = |name: &String| cached(&first).contains(name) || name.contains(&own_refs(&reader)[0]);
+    assert!(cached(&reader).iter().all(is_named), "{:?}", cached(&reader));
+    push_and_drop(&first, &mut dice, 1);
+    reader.run(&NOW);
+    assert!(cached(&reader).iter().all(is_named), "{:?}", cached(&reader));
+    // The ref is gone, as after its machine has expired.
+    for key in place.below("ref/").iter().filter(|key| !own_refs(&reader)[0].contains(&key[4..].replace('/', "-"))) {
+        place.put(key, None);
+    }
+    reader.run(&["machines"]);
+    let (left, own) = (cached(&reader), own_refs(&reader));
+    assert!(!left.is_empty() && left.iter().all(|name| name.contains(&own[0])), "{left:?}");
+}
+
+/// Returns the refs of a machine, as names in the cache have them.
+fn own_refs(machine: &Machine) -> Vec<String> {
+    let text = std::fs::read(machine.base().join("local/remote/state.json")).expect("a state");
+    let state: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
+    state["refs"].as_object().expect("refs").keys().map(|key| key["ref/".len()..].replace('/', "-")).collect()
+}
