@@ -188,21 +188,31 @@ impl LocalDir {
         Ok(())
     }
 
-    /// Locks the files for a push. Returns `None` if another process holds the lock and `waits` is false.
-    pub fn lock(&self, waits: bool) -> Result<Option<PushLock>> {
+    /// Locks the files for a push, or for any change of the configuration or the state. Blocks until no other process has
+    /// them locked.
+    pub fn lock(&self) -> Result<PushLock> {
+        let (file, path) = self.lock_file()?;
+        file.lock().map_err(|error| RemoteError::io("lock", &path, &error))?;
+        Ok(PushLock { _file: file })
+    }
+
+    /// Like [`Self::lock`], but returns `None` if another process has the files locked.
+    pub fn try_lock(&self) -> Result<Option<PushLock>> {
+        let (file, path) = self.lock_file()?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(PushLock { _file: file })),
+            Err(fs::TryLockError::WouldBlock) => Ok(None),
+            Err(fs::TryLockError::Error(error)) => Err(RemoteError::io("lock", &path, &error)),
+        }
+    }
+
+    fn lock_file(&self) -> Result<(File, PathBuf)> {
         self.ensure()?;
         let path = self.dir.join(LOCK);
-        let failed = |error: io::Error| RemoteError::io("lock", &path, &error);
-        let file = File::options().create(true).append(true).mode(0o600).open(&path).map_err(failed)?;
-        if waits {
-            file.lock().map_err(failed)?;
-        } else if let Err(error) = file.try_lock() {
-            return match error {
-                fs::TryLockError::WouldBlock => Ok(None),
-                fs::TryLockError::Error(error) => Err(failed(error)),
-            };
+        match File::options().create(true).append(true).mode(0o600).open(&path) {
+            Ok(file) => Ok((file, path)),
+            Err(error) => Err(RemoteError::io("lock", &path, &error)),
         }
-        Ok(Some(PushLock { _file: file }))
     }
 
     /// Returns a directory for packs that are being sent. What a killed process left there is removed under the lock.

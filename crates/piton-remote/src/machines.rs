@@ -1,11 +1,12 @@
 //! Who has pushed what: machines, their projects, and the checkpoints of one of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use piton::{CheckpointId, SentCheckpoint, SentProject};
 use serde::Serialize;
 
 use crate::error::{RemoteError, RemoteErrorKind, Result};
+use crate::local::RemoteState;
 use crate::records::{RefKey, RefRecord};
 use crate::remote::Remote;
 
@@ -91,36 +92,45 @@ impl Remote {
 
     /// Reads refs, and notes a ref that is older than one that was seen before, or gone.
     pub(crate) fn read_refs(&self, project: Option<&str>) -> Result<Vec<FoundRef>> {
-        let mut state = self.local.state();
-        let (known, mut found) = (state.clone(), Vec::new());
+        let mut found = Vec::new();
         for key in self.ref_keys(project)? {
-            let Some(record) = self.reference(&key)? else { continue };
-            let seen = state.seen.entry(key.key()).or_default();
-            if record.sequence < *seen {
-                state.warnings.push(format!(
-                    "the remote shows an older state of {} on {} than before: it was rolled back",
-                    record.directory, record.machine
-                ));
+            if let Some(record) = self.reference(&key)? {
+                found.push(FoundRef { key, record });
             }
-            *seen = record.sequence;
-            found.push(FoundRef { key, record });
-        }
-        if project.is_none() {
-            let there: Vec<_> = found.iter().map(|one| one.key.key()).collect();
-            state.seen.retain(|key, _| {
-                let is_there = there.contains(key);
-                if !is_there {
-                    state.warnings.push(format!("checkpoints that were in the remote are gone from it ({key})"));
-                }
-                is_there
-            });
         }
         let named = found.iter().flat_map(|one| one.record.indexes.iter().cloned()).collect();
         self.local.trim_cache(&project.map_or_else(|| "idx/".to_owned(), |project| format!("idx/{project}/")), &named);
-        if state != known {
-            self.local.write_state(&state)?;
+        // A push has the state in memory, and writes it. What is not noted during one is noted the next time.
+        if let Some(_held) = self.local.try_lock()? {
+            let mut state = self.local.state();
+            let known = state.clone();
+            note_seen(&mut state, &found, project.is_none());
+            if state != known {
+                self.local.write_state(&state)?;
+            }
         }
         Ok(found)
+    }
+}
+
+/// Compares refs with those that were seen before, and adds warnings. `is_all` if there are no others.
+fn note_seen(state: &mut RemoteState, found: &[FoundRef], is_all: bool) {
+    for FoundRef { key, record } in found {
+        let seen = state.seen.entry(key.key()).or_default();
+        if record.sequence < *seen {
+            state.warnings.push(format!(
+                "the remote shows an older state of {} on {} than before: it was rolled back",
+                record.directory, record.machine
+            ));
+        }
+        *seen = record.sequence;
+    }
+    if is_all {
+        let there: HashSet<_> = found.iter().map(|one| one.key.key()).collect();
+        for key in state.seen.keys().filter(|key| !there.contains(*key)) {
+            state.warnings.push(format!("checkpoints that were in the remote are gone from it ({key})"));
+        }
+        state.seen.retain(|key, _| there.contains(key));
     }
 }
 

@@ -317,7 +317,7 @@ fn added(local: &LocalDir, add: &Add) -> Result<Value> {
         limit_kib: add.limit_kib,
         collects: !add.no_collect,
     };
-    let _held = local.lock(true)?;
+    let _held = local.lock()?;
     let (remote, opened) = Remote::add(local, request)?;
     let (created, phrase) = match opened {
         Opened::Created(phrase) => (true, phrase),
@@ -368,7 +368,7 @@ fn status(store: &Store, local: &LocalDir) -> Result<Value> {
 }
 
 fn remove(local: &LocalDir, deletes_data: bool) -> Result<Value> {
-    let _held = local.lock(true)?;
+    let _held = local.lock()?;
     let url = local.existing_config()?.location.url;
     let deleted = if deletes_data { Remote::open(local)?.delete_data()? } else { 0 };
     local.remove()?;
@@ -416,7 +416,7 @@ fn key_remove(local: &LocalDir, slot: &str) -> Result<Value> {
 
 /// Adds a key to the keyring, and seals the keyring for every slot but one that is removed.
 fn key_rotate(local: &LocalDir, without: Option<&str>) -> Result<Value> {
-    let _held = local.lock(true)?;
+    let _held = local.lock()?;
     let remote = Remote::open(local)?;
     let rotated = remote.keys.as_ref().ok_or_else(not_encrypted)?.rotated()?;
     let slots = remote.slots()?;
@@ -432,7 +432,7 @@ fn key_rotate(local: &LocalDir, without: Option<&str>) -> Result<Value> {
 }
 
 fn name_project(local: &LocalDir, directory: &Path, name: &str) -> Result<Value> {
-    let _held = local.lock(true)?;
+    let _held = local.lock()?;
     let mut config: RemoteConfig = local.existing_config()?;
     let directory = std::fs::canonicalize(directory).map_err(|error| RemoteError::io("find", directory, &error))?;
     config.names.insert(directory.to_string_lossy().into_owned(), name.to_owned());
@@ -459,7 +459,8 @@ fn push_request(args: &Push, now: Moment) -> PushRequest {
 }
 
 fn pushed(store: &Store, local: &LocalDir, args: &Push, moment: Moment, meter: &Meter) -> Result<Value> {
-    let Some(held) = local.lock(args.wait && !args.background)? else {
+    let held = if args.wait && !args.background { Some(local.lock()?) } else { local.try_lock()? };
+    let Some(held) = held else {
         return match args.background {
             // That one pushes what is new, too.
             true => Ok(json!({"running": true})),
@@ -538,7 +539,7 @@ fn repaired(
     now: Moment,
     meter: &Meter,
 ) -> Result<Value> {
-    let Some(held) = local.lock(true)? else { unreachable!("it waits") };
+    let held = local.lock()?;
     let remote = Remote::open(local)?;
     let before = verify(&remote, reads_data, meter)?;
     let args = Push {

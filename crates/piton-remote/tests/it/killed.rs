@@ -127,3 +127,28 @@ fn an_interrupted_first_push_goes_on_where_it_stopped() {
     assert!(pushed["projects"][0]["found"].as_u64().expect("a number") > 0, "{pushed}");
     assert_eq!(machine.run(&["verify"])["findings"], serde_json::json!([]));
 }
+
+/// B11: what a reading process notes does not undo what a push wrote meanwhile.
+#[test]
+fn a_listing_that_lasts_longer_than_a_push_forgets_nothing_of_it() {
+    let place = Place::server();
+    let Place::Server(server) = &place else { unreachable!() };
+    let (machine, phrase) = Machine::first("alpha", &place);
+    let other = Machine::joining("beta", &place, &phrase);
+    for one in [&machine, &other] {
+        one.write("a", &one.name);
+        one.take("one");
+        one.run(&["push"]);
+    }
+    machine.write("a", "2");
+    machine.take("two");
+    let push = std::sync::Mutex::new(machine.command(&["push"]));
+    server.kill_at("alpha", 2, false, move || {
+        assert!(push.lock().expect("no panic").output().expect("the program").status.success());
+    });
+    machine.run(&["machines"]);
+    machine.write("a", "3");
+    machine.take("three");
+    assert_eq!(machine.run(&["push"])["warnings"], serde_json::json!([]));
+    assert_eq!(machine.run(&["machines"]).as_array().map(Vec::len), Some(2));
+}

@@ -115,7 +115,8 @@ impl S3Server {
         *self.shared.hostility.lock().expect("no panic") = hostility;
     }
 
-    /// Calls `kill` at the request number `nth` of a client from now on: before it is worked on, or after.
+    /// Calls `kill` at the request number `nth` of a client from now on: before it is worked on, or after. The request is not
+    /// answered.
     pub fn kill_at(&self, client: &str, nth: u64, after: bool, kill: impl Fn() + Send + 'static) {
         let so_far = self.requests_of(client);
         self.shared.kills.lock().expect("no panic").insert(client.to_owned(), (so_far + nth, after, Box::new(kill)));
@@ -318,10 +319,14 @@ fn serve(shared: &Arc<Shared>, stream: TcpStream) -> Option<()> {
 
 /// Kills the client if this is the request. Returns true if it did.
 fn kill(shared: &Shared, client: &str, number: u64, is_after: bool) -> bool {
-    let mut kills = shared.kills.lock().expect("no panic");
-    let is_due = kills.get(client).is_some_and(|(nth, after, _)| number >= *nth && *after == is_after);
-    if is_due && let Some((_, _, kill)) = kills.remove(client) {
+    let due = {
+        let mut kills = shared.kills.lock().expect("no panic");
+        let is_due = kills.get(client).is_some_and(|(nth, after, _)| number >= *nth && *after == is_after);
+        is_due.then(|| kills.remove(client)).flatten()
+    };
+    // Without the lock: it may make requests of its own.
+    due.is_some_and(|(_, _, kill)| {
         kill();
-    }
-    is_due
+        true
+    })
 }
