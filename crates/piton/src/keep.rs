@@ -19,6 +19,7 @@ use crate::store::{
     Room, Store, moved_meanwhile,
 };
 use crate::survey::{Survey, SurveyEnd};
+use crate::sys::FileTime;
 use crate::take::{Outcome, Report, Request, WhySkipped};
 use crate::threads;
 use crate::time::Moment;
@@ -217,6 +218,8 @@ impl CheckpointBuilder<'_> {
         facts.restoring = self.restoring.clone();
         facts.record = self.session_record.clone();
         facts.is_incomplete = survey.is_incomplete && self.request.is_late;
+        let is_merged = facts.skipped.iter().any(|skipped| matches!(skipped.extent, Extent::Some(_)));
+        facts.read_by = is_merged.then(|| FileTime::now().as_nanos());
         facts
     }
 

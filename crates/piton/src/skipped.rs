@@ -213,7 +213,7 @@ pub fn grouped(number: u64) -> String {
 }
 
 /// Number of files of one directory that are listed one by one.
-const NAMED_MAX: usize = 8;
+pub(crate) const NAMED_MAX: usize = 8;
 
 /// Sorts the entries and merges them: first the files of one directory that were skipped for the same reason, if there
 /// are more than `NAMED_MAX`; then, while there are more than `lines_max` entries, whole directories, deepest first.

@@ -104,7 +104,11 @@ impl Restore {
     fn check_undo(&self, when: &str) {
         let output = piton(&self.sandbox, &["undo"]);
         assert!([Some(0), Some(3)].contains(&output.status.code()), "undo after {when}: {}", text(&output.stderr));
-        assert_same(&state_of(&self.sandbox.project()), &self.before, &format!("undo after {when}"));
+        assert_same(
+            &state_of(&self.sandbox.project()),
+            &self.before,
+            &format!("undo {} after {when}", text(&output.stdout)),
+        );
     }
 
     /// Checks that the restore can be completed, and that it can be aborted.

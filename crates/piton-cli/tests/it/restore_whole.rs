@@ -85,6 +85,29 @@ fn a_path_that_the_checkpoint_left_out_is_left_with_the_reason_and_an_unknown_on
     assert_same(&now(&sandbox), &before, "nothing was touched");
 }
 
+/// One entry of a checkpoint covers more than eight ignored files of a directory. Other files in that directory that
+/// appear in the same second are none of them.
+#[test]
+fn a_file_made_beside_many_ignored_ones_goes_in_the_same_second() {
+    let sandbox = Sandbox::new();
+    sandbox.tree(".gitignore = *.ig\\n\n a = 1\n gone = 1\n d/gone = 1");
+    (0..9).for_each(|number| sandbox.write(format!("{number}.ig"), "ignored"));
+    take(&sandbox);
+    fs::remove_file(sandbox.path("gone")).expect("a file");
+    fs::remove_dir_all(sandbox.path("d")).expect("a directory");
+    let before = now(&sandbox);
+    assert_eq!(json(&sandbox, &["restore", "1"], 0)["written"], 2);
+    assert_eq!(json(&sandbox, &["undo"], 0)["removed"], 2);
+    assert_same(&now(&sandbox), &before, "undo");
+
+    exits(&sandbox, &["take"], 0);
+    // File systems take their times from a clock that advances in steps of at most 10 ms.
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    sandbox.tree("new = 1\n made/new = 1");
+    assert_eq!(json(&sandbox, &["restore", "1"], 0)["removed"], 2);
+    assert_same(&now(&sandbox), &before, "restore");
+}
+
 #[test]
 fn a_report_counts_modes_and_directories() {
     let sandbox = Sandbox::new();

@@ -17,12 +17,13 @@ use crate::progress::Progress;
 use crate::project::Project;
 use crate::session::{self, RecordRewind, Sessions};
 use crate::settings::Settings;
+use crate::skipped::NAMED_MAX;
 use crate::store::{
     Activity, Checkpoint, CheckpointKind, GitStateMoment, Intent, NewObjects, Objects, ProjectLock, ProjectRecord,
     RestoreVerb, Restoring, Store, StoreLock,
 };
 use crate::survey::{Survey, SurveyInput};
-use crate::sys::Dir;
+use crate::sys::{Dir, FileTime};
 use crate::take::{Outcome, Request};
 use crate::time::Moment;
 use crate::worktree::dir_identity;
@@ -340,6 +341,10 @@ impl<'a> Restore<'a> {
             Outcome::Unchanged(id) => (id, self.newest.as_ref().and_then(|newest| newest.facts.record.clone())),
             Outcome::Skipped(_) => return Err(unsafe_to_restore("the files as they are could not be saved first")),
         };
+        // Undo tells the files that this restore creates from those that the safety checkpoint left out by their times.
+        if self.survey.skipped.len() > NAMED_MAX {
+            FileTime::now().wait_until_past();
+        }
         if let Some(local) = self.local.survey.take() {
             self.local.failed = keep.save_local(saved.0, local, self.project, &mut record).failed;
         }

@@ -275,17 +275,25 @@ impl<'a> Planner<'a> {
             Extent::Dir(_) => relpath::is_within(path, &skipped.path),
             // They had changed by the time that they were read.
             Extent::Some(_) if skipped.why == SkipReason::Changing => relpath::is_within(path, &skipped.path),
-            // Checkpoint times are in seconds: a file that changed in that second may have existed.
-            Extent::Some(_) => relpath::is_within(path, &skipped.path) && file.stat.ctime.secs <= self.target.time.secs,
+            Extent::Some(_) => relpath::is_within(path, &skipped.path) && self.is_as_old(&file.stat),
         };
         let named = self.target.facts.skipped.iter().find(|skipped| is_named(skipped))?;
         Some(WhyLeft::left_out_then(named.why)).filter(|_| !self.was_made_outside(path))
     }
 
+    /// Returns true if a file has not changed since the checkpoint was taken.
+    fn is_as_old(&self, stat: &Stat) -> bool {
+        match self.target.facts.read_by {
+            Some(nanos) => stat.ctime.as_nanos() <= nanos,
+            // The time of a checkpoint is in seconds: a file that changed in that second may have existed.
+            None => stat.ctime.secs <= self.target.time.secs,
+        }
+    }
+
     /// Like `was_left_out`, for a directory, which then stays even if it is empty.
     fn was_dir_left_out(&self, dir: &[u8]) -> bool {
         // If one entry covers many directories, this one existed if it has not changed since.
-        let is_as_old = || self.stat(dir).is_ok_and(|stat| stat.ctime.secs <= self.target.time.secs);
+        let is_as_old = || self.stat(dir).is_ok_and(|stat| self.is_as_old(&stat));
         let is_named = |skipped: &Skipped| match skipped.extent {
             Extent::File => false,
             Extent::Dir(_) => true,

@@ -179,6 +179,9 @@ pub struct Facts {
     pub empty_dirs: Vec<Vec<u8>>,
     /// Files and directories that were seen and left out.
     pub skipped: Vec<Skipped>,
+    /// Time at which all files had been read, in nanoseconds since the Unix epoch. Given if one entry of
+    /// [`Facts::skipped`] covers some files of a directory: a file that changed later is none of them.
+    pub read_by: Option<i128>,
     /// Text of the session's record at that time.
     pub record: Option<Vec<u8>>,
     /// Checkpoint of another machine that this one is a copy of.
@@ -230,6 +233,9 @@ impl Facts {
         }
         for skipped in &self.skipped {
             line(format_args!("{}", skipped_line(skipped)));
+        }
+        if let Some(nanos) = self.read_by {
+            line(format_args!("read-by {nanos}"));
         }
         if let Some(FetchedFrom { machine, id }) = &self.fetched {
             line(format_args!("fetched {id} {}", escape(machine.as_bytes())));
@@ -286,6 +292,7 @@ impl Facts {
             }
             "empty" => self.empty_dirs.push(unescape(value.as_bytes())?),
             "skipped" => self.skipped.push(read_skipped(value)?),
+            "read-by" => self.read_by = value.parse().ok(),
             "fetched" => {
                 let (id, machine) = value.split_once(' ')?;
                 let machine = String::from_utf8(unescape(machine.as_bytes())?).ok()?;

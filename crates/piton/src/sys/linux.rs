@@ -9,8 +9,9 @@ use std::path::Path;
 use memmap2::{Advice, MmapMut};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir, ResolveFlags};
 use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
 
-use super::{Kind, Stat, file_mode, stat_at};
+use super::{FileTime, Kind, Stat, file_mode, stat_at};
 
 /// Opens the path with `openat2`. Returns `None` if the kernel or a sandbox does not allow the call.
 pub(super) fn open_at_once(dir: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> io::Result<Option<OwnedFd>> {
@@ -89,4 +90,10 @@ pub(super) fn is_on_network(path: &Path) -> bool {
 /// Asks for huge pages. Best effort.
 pub(super) fn prefer_huge_pages(memory: &MmapMut) {
     let _ = memory.advise(Advice::HugePage);
+}
+
+/// Returns the time that file systems give to a file that changes now.
+pub(super) fn file_clock() -> FileTime {
+    let time = clock_gettime(ClockId::RealtimeCoarse);
+    FileTime { secs: time.tv_sec, nanos: u32::try_from(time.tv_nsec).unwrap_or(0) }
 }

@@ -12,6 +12,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use memmap2::MmapMut;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
@@ -111,7 +113,8 @@ impl Stat {
     }
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// Time of a change to a file, as file systems record it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FileTime {
     pub(crate) secs: i64,
     pub(crate) nanos: u32,
@@ -120,6 +123,23 @@ pub(crate) struct FileTime {
 impl FileTime {
     pub(crate) fn as_nanos(self) -> i128 {
         i128::from(self.secs) * 1_000_000_000 + i128::from(self.nanos)
+    }
+
+    /// Returns the present time. No file that changed before has a later one.
+    pub(crate) fn now() -> Self {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self { secs: i64::try_from(since.as_secs()).unwrap_or(i64::MAX), nanos: since.subsec_nanos() }
+    }
+
+    /// Waits until every file that changes is given a later time than this one: file systems take their times from a
+    /// clock that is some milliseconds behind. Gives up after a second, if the clock was set back.
+    pub(crate) fn wait_until_past(self) {
+        for _ in 0..1_000 {
+            if platform::file_clock() > self {
+                return;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 

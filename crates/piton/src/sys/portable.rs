@@ -12,7 +12,10 @@ use memmap2::MmapMut;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::{Kind, Stat, file_mode, stat_at};
+use super::{FileTime, Kind, Stat, file_mode, stat_at};
+
+/// Longest time by which the times of files are behind the clock.
+const FILE_CLOCK_STEP_NANOS: u32 = 10_000_000;
 
 /// Returns `None`: the path is opened component by component.
 #[expect(clippy::unnecessary_wraps, reason = "it opens the path on Linux")]
@@ -95,3 +98,14 @@ pub(super) fn is_on_network(_path: &Path) -> bool {
 
 /// Does nothing: huge pages cannot be asked for.
 pub(super) fn prefer_huge_pages(_memory: &MmapMut) {}
+
+/// Returns a time that is not later than the one that file systems give to a file that changes now: they may take it
+/// from a clock that advances a hundred times a second.
+pub(super) fn file_clock() -> FileTime {
+    let now = FileTime::now();
+    let (secs, nanos) = match now.nanos.checked_sub(FILE_CLOCK_STEP_NANOS) {
+        Some(nanos) => (now.secs, nanos),
+        None => (now.secs - 1, now.nanos + 1_000_000_000 - FILE_CLOCK_STEP_NANOS),
+    };
+    FileTime { secs, nanos }
+}
