@@ -293,6 +293,7 @@ mod tests {
                 Skipped { path: Vec::new(), why: SkipReason::Secret, extent: Extent::Some(12) },
             ],
             fetched: Some(FetchedFrom { machine: "lap top".into(), id: ObjectId::from_bytes([5; 20]) }),
+            read_by: Some(1_700_000_000_123_456_789),
             is_incomplete: true,
             record: Some("task: caf\u{e9} %20\n\nstatus: \"x\"\n".as_bytes().to_vec()),
         }
