@@ -170,8 +170,30 @@ impl AfterTheLoss {
         Self::new(&["prune", "--kept", "--json"])
     }
 
+    /// A recovery that replaced a file, to be taken back.
+    fn undoing() -> Self {
+        let mut scene = Self::recovering();
+        fs::write(scene.sandbox.project().join("big.bin"), "another one").expect("a file");
+        scene.before = users_files(&scene.sandbox);
+        let report = piton(&scene.sandbox, &scene.args()).done().json();
+        let id = report["recovery"].as_str().expect("a name").to_owned();
+        scene.args = ["recover", "--undo", &id, "--json"].map(str::to_owned).to_vec();
+        // The files are copied back before each run, as other inodes.
+        let record = scene.sandbox.base().join(format!("local/files/back.{id}"));
+        let mut json: serde_json::Value = serde_json::from_slice(&fs::read(&record).expect("a record")).expect("JSON");
+        for file in json["files"].as_array_mut().expect("a list") {
+            file["inode"] = serde_json::json!([0, 0]);
+        }
+        fs::write(&record, json.to_string()).expect("a record");
+        scene
+    }
+
     fn is_release(&self) -> bool {
         self.args[0] == "prune"
+    }
+
+    fn is_undo(&self) -> bool {
+        self.args[1] == "--undo"
     }
 }
 
@@ -195,7 +217,7 @@ impl Scene for AfterTheLoss {
     fn undisturbed(&mut self, ran: Ran) {
         ran.done();
         let now = users_files(&self.sandbox);
-        if self.is_release() {
+        if self.is_undo() || self.is_release() {
             assert_eq!(contents(&now), contents(&self.before));
         } else {
             assert_eq!(contents(&files_below(&self.sandbox.project())).len(), self.whole.len() - 1);
@@ -215,6 +237,15 @@ impl Scene for AfterTheLoss {
             piton(sandbox, &["prune", "--kept"]).done();
             assert_eq!(kept_files(sandbox), [] as [PathBuf; 0], "{context}");
             assert_eq!(users_files(sandbox), self.before, "{context}");
+        } else if self.is_undo() {
+            // Both versions are there, one of them at its path.
+            let held: Vec<Vec<u8>> = kept_files(sandbox).iter().map(|path| fs::read(path).expect("a file")).collect();
+            for (path, file) in self.before.iter().chain(&self.whole) {
+                let is_there = fs::read(path).is_ok_and(|bytes| bytes == file.bytes);
+                assert!(is_there || held.contains(&file.bytes), "{} {context}", path.display());
+            }
+            // The next command that has to do with kept files removes what the killed one left.
+            piton(sandbox, &["prune", "--kept"]).done();
         } else {
             recover_all(sandbox);
             let now = users_files(sandbox);
@@ -234,6 +265,18 @@ fn a_recovery_may_be_killed_anywhere() {
 #[test]
 fn a_recovery_survives_the_failure_of_any_call() {
     let swept = fail(AfterTheLoss::recovering);
+    assert!(swept.felt >= 10, "{swept:?}");
+}
+
+#[test]
+fn taking_a_recovery_back_may_be_killed_anywhere() {
+    let swept = kill(AfterTheLoss::undoing);
+    assert!(swept.felt >= 10, "{swept:?}");
+}
+
+#[test]
+fn taking_a_recovery_back_survives_the_failure_of_any_call() {
+    let swept = fail(AfterTheLoss::undoing);
     assert!(swept.felt >= 10, "{swept:?}");
 }
 

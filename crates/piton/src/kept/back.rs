@@ -14,8 +14,8 @@ use crate::store::{
 use crate::sys::{self, Kind, Stat};
 use crate::time::Moment;
 use crate::worktree::{
-    BackAs, bring_back, bring_back_dir, bring_back_link, id_of_file, is_own_dir, make_dir, remove_temporaries,
-    resolved, stat_of, take_away, take_away_dir,
+    BackAs, BackTemporaries, bring_back, bring_back_dir, bring_back_link, id_of_file, is_own_dir, make_dir,
+    remove_temporaries, resolved, stat_of, take_away, take_away_dir,
 };
 use piton_triggers::{Loss, LossKind};
 
@@ -239,7 +239,11 @@ pub(crate) fn back(store: &Store, request: &BackRequest<'_>, progress: &Progress
         (random_token(), BackRecord { time: request.now, safety: request.safety, files: Vec::new() });
     let mut dirs: Vec<PathBuf> = jobs.iter().filter_map(|job| job.to.parent().map(Path::to_owned)).collect();
     dirs.dedup();
-    let _note = store.kept.note_begun(&BackNote { token: token.clone(), dirs })?;
+    let replaced = jobs.iter().enumerate().filter(|(_, job)| job.over.is_some());
+    let replaced =
+        replaced.map(|(number, job)| (number, BroughtBack::new(&job.to, job.over.as_ref(), None, false))).collect();
+    let mut mark = store.kept.note_begun(&BackNote { token: token.clone(), dirs, replaced })?;
+    let mut temporaries = BackTemporaries::new(&token);
     let id = KeptFiles::new_back_id();
     let new = jobs.iter().filter(|job| job.over.is_none() && matches!(job.entry.kind, KeptKind::File(_)));
     let planned: Vec<_> = new.map(|job| BroughtBack::planned(&job.to, &job.entry, &id_of(&job.set))).collect();
@@ -260,8 +264,11 @@ pub(crate) fn back(store: &Store, request: &BackRequest<'_>, progress: &Progress
         let made_dirs = make_parent(job, request.within);
         let made = made_dirs.and_then(|dirs| {
             record.files.extend(dirs.iter().map(|dir| BroughtBack::new(dir, None, None, true)));
-            one(store, request, job, &token, number)
+            one(store, request, job, &mut temporaries, number)
         });
+        if temporaries.is_left() {
+            mark.leave();
+        }
         match made {
             Ok(Some(done)) => {
                 report.files.extend((!done.is_dir).then(|| job.to.clone()));
@@ -285,7 +292,7 @@ fn one(
     store: &Store,
     request: &BackRequest<'_>,
     job: &BackJob,
-    token: &str,
+    temporaries: &mut BackTemporaries<'_>,
     number: usize,
 ) -> std::result::Result<Option<BroughtBack>, String> {
     let failed = |error: std::io::Error| crate::error::plain_io(&error);
@@ -309,7 +316,8 @@ fn one(
             let mtime = (!is_changed(store, job)).then_some(entry.mtime);
             let (from, attributes) =
                 (store.kept.contents(&job.set, &entry.path), BackAs { mode: entry.mode & 0o777, mtime });
-            let made = bring_back(&from, &job.to, attributes, job.over.as_ref(), token, number).map_err(failed)?;
+            let made =
+                bring_back(&from, &job.to, attributes, job.over.as_ref(), temporaries, number).map_err(failed)?;
             let made = made.ok_or("it changed meanwhile")?;
             Ok(done(Some(&made), saved, false))
         }
@@ -461,9 +469,20 @@ fn put_back(
     }
 }
 
+/// Removes the temporary files of a recovery that was killed. Returns false if one could not be removed. A file with a
+/// temporary name that is not saved, because it was changed at the moment at which it was to be replaced, stays.
+fn clean_up(note: &BackNote) -> bool {
+    let is_saved = |number: usize, found: &Stat| {
+        let replaced = note.replaced.iter().find(|(own, _)| *own == number);
+        // It is the file that was saved before; or that is still in its place, and this is the new one.
+        replaced.is_some_and(|(_, file)| file.is(found) || is_unchanged(file))
+    };
+    note.dirs.iter().filter(|dir| !remove_temporaries(dir, &note.token, is_saved)).count() == 0
+}
+
 /// Removes the temporary files of recoveries that were killed.
 pub(crate) fn sweep_unfinished(store: &Store) {
-    store.kept.take_killed(|note| note.dirs.iter().for_each(|dir| remove_temporaries(dir, &note.token)));
+    store.kept.take_killed(clean_up);
 }
 
 /// Returns a path as it is written in the sets: without links before its last component.
@@ -475,5 +494,44 @@ pub(crate) fn as_kept(path: &Path) -> PathBuf {
     match around {
         Some((dir, real)) => real.join(path.strip_prefix(dir).unwrap_or(path)),
         None => path.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// A recovery of two files was killed. One had been replaced, one not yet; a third had been changed by another program at
+    /// the moment of the swap, so that its newest version has a temporary name.
+    #[test]
+    fn of_a_killed_recovery_every_temporary_file_goes_unless_it_is_not_saved() {
+        let temp = tempfile::tempdir().expect("a directory");
+        let dir = temp.path();
+        let write = |name: &str, text: &str| fs::write(dir.join(name), text).expect("a file");
+        let seen = |number: usize, name: &str| {
+            let path = dir.join(name);
+            (number, BroughtBack::new(&path, stat_of(&path).as_ref(), None, false))
+        };
+        let temporary = |kind: &str, number: usize| format!(".piton-restore-{kind}-token-{number}");
+        ["replaced", "waiting", "changed"].iter().for_each(|name| write(name, "found"));
+        let replaced = [seen(0, "replaced"), seen(1, "waiting"), seen(2, "changed")].to_vec();
+        let note = BackNote { token: "token".to_owned(), dirs: vec![dir.to_owned(), dir.join("gone")], replaced };
+
+        fs::rename(dir.join("replaced"), dir.join(temporary("x", 0))).expect("a swap");
+        write("replaced", "brought back");
+        write(&temporary("x", 1), "half");
+        fs::rename(dir.join("changed"), dir.join(temporary("x", 2))).expect("a swap");
+        write(&temporary("x", 2), "edited meanwhile");
+        write("changed", "brought back");
+        write(&temporary("w", 3), "half");
+        write(".piton-restore-w-other-0", "of another process");
+
+        assert!(clean_up(&note));
+        let mut left: Vec<_> = fs::read_dir(dir).expect("a list").flatten().map(|entry| entry.file_name()).collect();
+        left.sort();
+        let expected = [".piton-restore-w-other-0", &temporary("x", 2), "changed", "replaced", "waiting"];
+        assert_eq!(left, expected);
     }
 }

@@ -71,8 +71,11 @@ pub(crate) fn sweep_kept(store: &Store, now: Moment) {
     sweep_unfinished(store);
 }
 
-/// Releases all kept files, or with `is_dry` only counts them.
+/// Releases all kept files, and removes what killed recoveries left; with `is_dry` only counts the files.
 pub fn release_kept(store: &Store, is_dry: bool) -> Result<ReleaseReport> {
+    if !is_dry {
+        sweep_unfinished(store);
+    }
     let mut report = ReleaseReport::default();
     for name in store.kept.names() {
         let bytes = store.kept.set(name.clone()).map_or(0, |set| store.kept.bytes_held(&set));

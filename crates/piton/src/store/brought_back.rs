@@ -2,6 +2,7 @@
 //! back, and `begun.<token>` for each that is being made, locked by its process.
 
 use std::fs::{self, File};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -94,6 +95,9 @@ pub(crate) struct BackNote {
     /// Directories in which it makes temporary files.
     #[serde(with = "escaped_dirs")]
     pub(crate) dirs: Vec<PathBuf>,
+    /// Files that it replaces, as they were found, by the numbers of their temporary files.
+    #[serde(default)]
+    pub(crate) replaced: Vec<(usize, BroughtBack)>,
 }
 
 /// Directories as escaped texts.
@@ -115,40 +119,58 @@ mod escaped_dirs {
     }
 }
 
-/// Removes the note when it is dropped. It stays if the process is killed.
+/// Note of a recovery that is being made. It is removed when this is dropped, and stays if the process is killed.
 #[derive(Debug)]
 pub(crate) struct BackMark {
     path: PathBuf,
+    is_left: bool,
     _locked: File,
+}
+
+impl BackMark {
+    /// Leaves the note: a temporary file could not be removed, which a later sweep tries again.
+    pub(crate) fn leave(&mut self) {
+        self.is_left = true;
+    }
 }
 
 impl Drop for BackMark {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
+        if !self.is_left {
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }
 
 impl KeptFiles {
-    /// Notes that a recovery begins, before it makes its first temporary file.
+    /// Notes that a recovery begins, before it makes its first temporary file. The note is locked before it has its name, so
+    /// that no sweep takes it for that of a killed process.
     pub(crate) fn note_begun(&self, note: &BackNote) -> Result<BackMark> {
-        fsx::ensure_dir(&self.layout.kept_files())?;
+        let dir = self.layout.kept_files();
+        fsx::ensure_dir(&dir)?;
         let path = self.layout.kept_set(&format!("{BEGUN}{}", note.token));
-        fsx::replace(&path, &serde_json::to_vec(note).expect("plain data"), Durability::Synced)?;
-        let lock = || File::open(&path).and_then(|file| file.lock().map(|()| file));
-        let locked = lock().map_err(|error| Error::io("lock", &path, error))?;
-        Ok(BackMark { path, _locked: locked })
+        let mut temp = fsx::temp_file(&dir)?;
+        let mut write = || {
+            temp.as_file().lock()?;
+            temp.write_all(&serde_json::to_vec(note).expect("plain data"))?;
+            temp.as_file().sync_all()
+        };
+        write().map_err(|error| Error::io("write", &path, error))?;
+        let locked = temp.persist(&path).map_err(|error| Error::io("write", &path, error.error))?;
+        let mark = BackMark { path, is_left: false, _locked: locked };
+        fsx::sync_dir(&dir)?;
+        Ok(mark)
     }
 
-    /// Passes the notes of recoveries that were killed to `clean`, and removes them.
-    pub(crate) fn take_killed(&self, clean: impl Fn(&BackNote)) {
+    /// Passes the notes of recoveries that were killed to `clean`, and removes those for which it returns true.
+    pub(crate) fn take_killed(&self, clean: impl Fn(&BackNote) -> bool) {
         for path in self.named(BEGUN) {
             let Some(_locked) = File::open(&path).ok().filter(|file| file.try_lock().is_ok()) else { continue };
-            if let Ok(Some(bytes)) = fsx::read_small(&path, RECORD_BYTES_MAX)
-                && let Ok(note) = serde_json::from_slice(&bytes)
-            {
-                clean(&note);
+            let Ok(Some(bytes)) = fsx::read_small(&path, RECORD_BYTES_MAX) else { continue };
+            // A note that is not readable as one names nothing.
+            if serde_json::from_slice(&bytes).map_or(true, |note| clean(&note)) {
+                let _ = fs::remove_file(&path);
             }
-            let _ = fs::remove_file(&path);
         }
     }
 

@@ -1,7 +1,8 @@
 //! Brings a saved file back to its path: as a clone or a copy, never as a link.
 //!
 //! The file is complete under a temporary name before it gets its own. A file that is there is replaced only if it is the
-//! one that the caller has seen and saved. A temporary file never holds the only copy of anything.
+//! one that the caller has seen and saved: the two swap names, and if it proves to be another one, they swap back. In between,
+//! a temporary name of the kind `x` may be that of a file that is not saved. The kind `w` never is.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -19,29 +20,74 @@ pub(crate) struct BackAs {
     pub(crate) mtime: Option<FileTime>,
 }
 
-/// Returns the name of a temporary file.
-fn temp_name(token: &str, number: usize) -> Vec<u8> {
-    [relpath::TEMPORARY, b"w-", token.as_bytes(), format!("-{number}").as_bytes()].concat()
+/// Temporary files of one recovery.
+#[derive(Debug)]
+pub(crate) struct BackTemporaries<'a> {
+    token: &'a str,
+    is_left: bool,
 }
 
-/// Writes the contents of `from` to `to`. `over` is the file that is there and may be replaced. Returns the stat data of the
-/// new file; `None` if something else is there, which is left alone.
+impl<'a> BackTemporaries<'a> {
+    pub(crate) fn new(token: &'a str) -> Self {
+        Self { token, is_left: false }
+    }
+
+    /// Returns true if one could not be removed.
+    pub(crate) fn is_left(&self) -> bool {
+        self.is_left
+    }
+
+    fn name(&self, kind: u8, number: usize) -> Vec<u8> {
+        [relpath::TEMPORARY, &[kind, b'-'], self.token.as_bytes(), format!("-{number}").as_bytes()].concat()
+    }
+
+    fn remove(&mut self, dir: &Dir, name: &[u8]) {
+        self.is_left |= dir.remove(name).is_err_and(|error| !sys::is_gone(&error));
+    }
+}
+
+/// Writes the contents of `from` to `to`. `over` is the file that is there and may be replaced. `number` tells the files of a
+/// recovery apart. Returns the stat data of the new file; `None` if something else is there, which is left alone.
 pub(crate) fn bring_back(
     from: &Path,
     to: &Path,
     attributes: BackAs,
     over: Option<&Stat>,
-    token: &str,
+    temporaries: &mut BackTemporaries<'_>,
     number: usize,
 ) -> io::Result<Option<Stat>> {
     let (dir, name) = open_parent(to)?;
-    let temp = temp_name(token, number);
-    let made =
-        write(from, &dir, &temp, attributes).and_then(|stat| Ok(give_name(&dir, &temp, &name, over)?.then_some(stat)));
-    if !matches!(made, Ok(Some(_))) {
-        let _ = dir.remove(&temp);
+    let temp = temporaries.name(if over.is_some() { b'x' } else { b'w' }, number);
+    let made = match write(from, &dir, &temp, attributes) {
+        Ok(made) => made,
+        Err(error) => {
+            temporaries.remove(&dir, &temp);
+            return Err(error);
+        }
+    };
+    let given = match over {
+        None => give_new_name(&dir, &temp, &name),
+        Some(seen) => replace(&dir, &temp, &name, seen, &made),
+    };
+    match given {
+        Ok(NameResult::Given) => Ok(Some(made)),
+        Ok(NameResult::Swapped) => {
+            temporaries.remove(&dir, &temp);
+            Ok(Some(made))
+        }
+        Ok(NameResult::Taken) => {
+            temporaries.remove(&dir, &temp);
+            Ok(None)
+        }
+        Ok(NameResult::Strange) => {
+            let temp = String::from_utf8_lossy(&temp);
+            Err(io::Error::other(format!("it changed meanwhile: the other version is in {temp}")))
+        }
+        Err(error) => {
+            temporaries.remove(&dir, &temp);
+            Err(error)
+        }
     }
-    made
 }
 
 /// Creates a link, unless something is there. Returns false then.
@@ -79,18 +125,27 @@ pub(crate) fn take_away_dir(path: &Path) {
     }
 }
 
-/// Removes the temporary files with this token in a directory.
-pub(crate) fn remove_temporaries(dir: &Path, token: &str) {
-    let Ok(opened) = Dir::open(dir) else { return };
+/// Removes the temporary files with this token in a directory, those of the kind `x` if `is_saved` returns true for the
+/// number and the stat data. Returns false if one could not be removed.
+pub(crate) fn remove_temporaries(dir: &Path, token: &str, is_saved: impl Fn(usize, &Stat) -> bool) -> bool {
+    let opened = match Dir::open(dir) {
+        Ok(opened) => opened,
+        Err(error) => return sys::is_gone(&error),
+    };
     let (mut names, tokens) = (Vec::new(), [token.to_owned()]);
     let listed = opened.for_each(&mut Vec::new(), |name, _| {
-        if relpath::temporary_kind(name, &tokens).is_some() {
-            names.push(name.to_vec());
+        if let Some(kind) = relpath::temporary_kind(name, &tokens) {
+            names.push((kind, name.to_vec()));
         }
     });
-    if listed.is_ok() {
-        names.iter().for_each(|name| drop(opened.remove(name)));
-    }
+    let is_ours = |kind: u8, name: &[u8]| {
+        let number = name.rsplit(|byte| *byte == b'-').next().and_then(|digits| std::str::from_utf8(digits).ok());
+        let number = number.and_then(|digits| digits.parse().ok());
+        kind == b'w' || number.zip(stat_in(&opened, name).ok()).is_some_and(|(number, stat)| is_saved(number, &stat))
+    };
+    names.retain(|(kind, name)| is_ours(*kind, name));
+    let failed = names.iter().filter(|(_, name)| opened.remove(name).is_err_and(|error| !sys::is_gone(&error))).count();
+    listed.is_ok() && failed == 0
 }
 
 fn open_parent(path: &Path) -> io::Result<(Dir, Vec<u8>)> {
@@ -125,24 +180,38 @@ fn write(from: &Path, dir: &Dir, temp: &[u8], attributes: BackAs) -> io::Result<
     sys::stat_file(&made)
 }
 
-/// Gives the temporary file its name. Returns false if something else is there.
-fn give_name(dir: &Dir, temp: &[u8], name: &[u8], over: Option<&Stat>) -> io::Result<bool> {
-    let Some(seen) = over else {
-        return match dir.rename_new(temp, name) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
-            done => done.map(|()| true),
-        };
-    };
+/// Result of giving a temporary file its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NameResult {
+    Given,
+    /// The file that was replaced, and is saved, has the temporary name now.
+    Swapped,
+    /// Something else is there, and stays. The temporary file is the new one.
+    Taken,
+    /// The temporary file is neither the new one nor the one that was seen.
+    Strange,
+}
+
+fn give_new_name(dir: &Dir, temp: &[u8], name: &[u8]) -> io::Result<NameResult> {
+    match dir.rename_new(temp, name) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(NameResult::Taken),
+        done => done.map(|()| NameResult::Given),
+    }
+}
+
+/// Gives the temporary file, `made`, the name of the one that was seen. Fails only while it still has the temporary name.
+fn replace(dir: &Dir, temp: &[u8], name: &[u8], seen: &Stat, made: &Stat) -> io::Result<NameResult> {
     if !stat_in(dir, name).is_ok_and(|now| is_same(&now, seen)) {
-        return Ok(false);
+        return Ok(NameResult::Taken);
     }
-    match dir.swap(temp, name)? {
-        SwapResult::Unsupported => dir.rename_over(temp, name).map(|()| true),
-        SwapResult::Done if stat_in(dir, temp).is_ok_and(|old| is_same(&old, seen)) => dir.remove(temp).map(|()| true),
-        SwapResult::Done => {
-            // It was changed between the two looks: swap it back.
-            dir.swap(temp, name)?;
-            Ok(false)
-        }
+    if dir.swap(temp, name)? == SwapResult::Unsupported {
+        return dir.rename_over(temp, name).map(|()| NameResult::Given);
     }
+    let is_temp = |wanted: &Stat| stat_in(dir, temp).is_ok_and(|now| is_same(&now, wanted));
+    if is_temp(seen) {
+        return Ok(NameResult::Swapped);
+    }
+    // It was changed between the two looks: swap it back. The new file may have been changed meanwhile, too.
+    let is_back = dir.swap(temp, name).is_ok();
+    Ok(if is_back && is_temp(made) { NameResult::Taken } else { NameResult::Strange })
 }

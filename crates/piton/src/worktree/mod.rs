@@ -20,7 +20,7 @@ mod tracked;
 mod write;
 
 pub(crate) use bring_back::{
-    BackAs, bring_back, bring_back_dir, bring_back_link, remove_temporaries, take_away, take_away_dir,
+    BackAs, BackTemporaries, bring_back, bring_back_dir, bring_back_link, remove_temporaries, take_away, take_away_dir,
 };
 pub use cache::ChangedDirs;
 pub(crate) use cache::{
