@@ -1,6 +1,8 @@
 //! The program: arguments, one call of the library, one JSON document on stdout. `piton` words it for people.
 
+use std::fs::File;
 use std::io::{Read as _, Write as _};
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -16,9 +18,9 @@ use crate::collect::{CollectPolicy, collect};
 use crate::error::{RemoteError, RemoteErrorKind, Result};
 use crate::fetch::{FetchCheckpoint, fetch_checkpoint};
 use crate::keys::Phrase;
-use crate::local::{LocalDir, RemoteConfig};
+use crate::local::{LocalDir, PushLock, RemoteConfig};
 use crate::machines::{ProjectChoice, list_checkpoints, machines};
-use crate::push::{PushRequest, push};
+use crate::push::{PushReport, PushRequest, push};
 use crate::remote::{AddRequest, Opened, Remote};
 use crate::slots::Slot;
 use crate::transfer::Meter;
@@ -26,9 +28,8 @@ use crate::verify::verify;
 
 /// Pause between two lines of progress.
 const PROGRESS_MILLIS: u64 = 200;
-/// Pause before an automatic push, in which further checkpoints may come, and the number of such pushes in a row.
+/// Pause before an automatic push, in which further checkpoints may come.
 const COALESCE_MILLIS: u64 = 1500;
-const COALESCED_MAX: usize = 100;
 
 /// Checkpoints of many machines in one bucket; started by `piton`
 #[derive(Debug, Parser)]
@@ -244,7 +245,7 @@ fn answer(verb: &Verb, store: &Store, local: &LocalDir, now: Moment, meter: &Met
         Verb::KeyRemove { slot } => key_remove(local, slot),
         Verb::KeyRotate => key_rotate(local, None),
         Verb::Name { directory, name } => name_project(local, directory, name),
-        Verb::Push(args) => pushed(store, local, args, now, meter),
+        Verb::Push(args) => pushed(store, local, args, meter),
         Verb::Machines => Ok(json!(machines(&Remote::open(local)?)?)),
         Verb::List(choice) => {
             let remote = Remote::open(local)?;
@@ -335,7 +336,7 @@ fn read_phrase(file: &Path) -> Result<Phrase> {
     let read = if file == Path::new("-") {
         std::io::stdin().read_to_string(&mut text)
     } else {
-        std::fs::File::open(file).and_then(|mut file| file.read_to_string(&mut text))
+        File::open(file).and_then(|mut file| file.read_to_string(&mut text))
     };
     read.map_err(|error| RemoteError::io("read the recovery phrase in", file, &error))?;
     Phrase::parse(&text)
@@ -458,39 +459,39 @@ fn push_request(args: &Push, now: Moment) -> PushRequest {
     }
 }
 
-fn pushed(store: &Store, local: &LocalDir, args: &Push, moment: Moment, meter: &Meter) -> Result<Value> {
-    let held = if args.wait && !args.background { Some(local.lock()?) } else { local.try_lock()? };
-    let Some(held) = held else {
-        return match args.background {
-            // That one pushes what is new, too.
-            true => Ok(json!({"running": true})),
-            false => {
-                Err(RemoteError::new(RemoteErrorKind::Busy, "push: another process does so")
-                    .hint("`--wait` waits for it"))
-            }
-        };
-    };
-    if args.background && local.state().retry_secs > moment.secs {
+fn pushed(store: &Store, local: &LocalDir, args: &Push, meter: &Meter) -> Result<Value> {
+    if args.background {
+        return pushed_in_background(store, local, args, meter);
+    }
+    let held = if args.wait { Some(local.lock()?) } else { local.try_lock()? };
+    let held = held.ok_or_else(|| {
+        RemoteError::new(RemoteErrorKind::Busy, "push: another process does so").hint("`--wait` waits for it")
+    })?;
+    Ok(json!(push_and_note(store, local, &held, args, meter)?))
+}
+
+/// Pushes after a take. The process that starts this one passes the lock `start.lock` on as its stdin: while it is held,
+/// takes start no other one. It is held until this process is about to read the store, so that no checkpoint is missed.
+fn pushed_in_background(store: &Store, local: &LocalDir, args: &Push, meter: &Meter) -> Result<Value> {
+    if local.state().retry_secs > now().secs {
         return Ok(json!({"waiting": true}));
     }
-    let mut report = Value::Null;
-    for _ in 0..COALESCED_MAX {
-        if args.background {
-            std::thread::sleep(Duration::from_millis(COALESCE_MILLIS));
-        }
-        let request = push_request(args, now());
-        match push(store, local, &held, &request, meter) {
-            Ok(done) if args.background && !done.projects.is_empty() => report = json!(done),
-            Ok(done) => return Ok(if report.is_null() { json!(done) } else { report }),
-            Err(error) => {
-                let mut state = local.state();
-                state.note_failure(&error, moment.secs);
-                local.write_state(&state)?;
-                return Err(error);
-            }
-        }
-    }
-    Ok(report)
+    std::thread::sleep(Duration::from_millis(COALESCE_MILLIS));
+    let held = local.lock()?;
+    // Of anything else that stdin may be, nothing is locked here.
+    let _ = std::io::stdin().as_fd().try_clone_to_owned().map(|stdin| File::from(stdin).unlock());
+    Ok(json!(push_and_note(store, local, &held, args, meter)?))
+}
+
+/// Pushes, and notes a failure.
+fn push_and_note(store: &Store, local: &LocalDir, held: &PushLock, args: &Push, meter: &Meter) -> Result<PushReport> {
+    let request = push_request(args, now());
+    push(store, local, held, &request, meter).inspect_err(|error| {
+        let mut state = local.state();
+        state.note_failure(error, request.now_secs);
+        // If it cannot be written either, the next push is tried at once.
+        let _ = local.write_state(&state);
+    })
 }
 
 fn choice_of(choice: &Choice, store: &Store) -> Result<ProjectChoice> {

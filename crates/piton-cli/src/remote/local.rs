@@ -1,7 +1,7 @@
 //! What this machine knows about its remote without asking it: the files that `piton-remote` keeps in the base.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::Path;
 
@@ -17,12 +17,20 @@ use crate::platform;
 const CONFIG: &str = "config.json";
 const STATE: &str = "state.json";
 const LOCK: &str = "push.lock";
+const START_LOCK: &str = "start.lock";
 /// Start of the text of a failure for lack of credentials.
 const NO_CREDENTIALS: &str = "cannot find credentials";
 
 /// Returns true if the store has a remote. Costs one stat.
 pub(crate) fn is_configured(store: &Store) -> bool {
     remote_dir(store).join(CONFIG).exists()
+}
+
+/// Returns the lock that a process which pushes in the background has as its stdin, or `None` if another process has it:
+/// that one has not read the store yet, and pushes what there is now. It unlocks the file when it begins.
+pub(crate) fn lock_start(store: &Store) -> Option<File> {
+    let file = platform::open_lock(&remote_dir(store).join(START_LOCK)).ok()?;
+    file.try_lock().is_ok().then_some(file)
 }
 
 /// Number of checkpoints of a project that are not pushed yet.

@@ -129,6 +129,8 @@ fn takes_and_hooks_do_not_wait_for_a_push_and_start_one_after_each_checkpoint() 
         let session = clean_command("ps").args(["-o", "sid=", "-p", words[0]]).output().expect("ps runs");
         let session = String::from_utf8_lossy(&session.stdout).trim().to_owned();
         kill("-KILL", words[0]);
+        // It has the lock until it is gone.
+        start_lock(&sandbox).lock().expect("a lock");
         assert_eq!(session, words[0], "it has a session of its own");
         assert_eq!(words[1], "--base", "{words:?}");
         assert!(words.contains(&"push") && words.contains(&"--background"), "{event:?}: {words:?}");
@@ -145,6 +147,35 @@ fn takes_and_hooks_do_not_wait_for_a_push_and_start_one_after_each_checkpoint() 
         assert_eq!(ran.stderr, "");
         started(Some(event));
     }
+}
+
+fn start_lock(sandbox: &Sandbox) -> fs::File {
+    let path = sandbox.base().join("local/remote/start.lock");
+    fs::File::options().create(true).append(true).open(path).expect("a file")
+}
+
+#[test]
+fn takes_start_one_process_until_it_begins_to_push() {
+    let sandbox = with_remote();
+    let pids = sandbox.root().join("pids");
+    let counts = format!("echo $$ >> {}", pids.display());
+    let program = beside(&sandbox, Some(&script(&counts)));
+    let take = |text: &str| {
+        sandbox.write("a.txt", text);
+        run(copy(&sandbox, &program).arg("take")).done();
+    };
+    // As a process that was started holds it.
+    let held = start_lock(&sandbox);
+    held.lock().expect("a lock");
+    for text in ["two\n", "three\n", "four\n"] {
+        take(text);
+    }
+    drop(held);
+    take("five\n");
+    line_in(&pids);
+    // That process has ended, or holds the lock until then.
+    start_lock(&sandbox).lock().expect("a lock");
+    assert_eq!(fs::read_to_string(&pids).expect("a file").lines().count(), 1);
 }
 
 #[test]

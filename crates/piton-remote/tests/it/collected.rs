@@ -179,8 +179,7 @@ fn the_cache_has_only_indexes_that_refs_name() {
         assert!(!read.is_empty() && read.iter().all(|name| own.contains(name)), "{read:?} {own:?}");
     }
     // A machine that reads many refs at once: to collect, and for its own first push of many files.
-    first.write("b", "more");
-    push_and_drop(&first, &mut dice, 1);
+    push_and_drop(&first, &mut dice, 9);
     for at in 0..250 {
         reader.write(&format!("f{at}"), dice.noise(20));
     }
@@ -188,7 +187,7 @@ fn the_cache_has_only_indexes_that_refs_name() {
     reader.run(&["push"]);
     let is_named = |name: &String| cached(&first).contains(name) || name.contains(&own_refs(&reader)[0]);
     assert!(cached(&reader).iter().all(is_named), "{:?}", cached(&reader));
-    push_and_drop(&first, &mut dice, 1);
+    push_and_drop(&first, &mut dice, 9);
     reader.run(&NOW);
     assert!(cached(&reader).iter().all(is_named), "{:?}", cached(&reader));
     // The ref is gone, as after its machine has expired.

@@ -10,13 +10,6 @@ fn kill(pid: u32) {
     Command::new("kill").args(["-9", &pid.to_string()]).status().expect("kill");
 }
 
-/// Copies the store and everything beside it, as copying a disk image does.
-fn copy_base(from: &Machine, to: &Machine) {
-    std::fs::create_dir_all(to.base().parent().expect("a directory")).expect("a directory");
-    let copied = Command::new("cp").arg("-a").arg(from.base()).arg(to.base()).status().expect("cp");
-    assert!(copied.success());
-}
-
 /// B10, B11: before each request, and after the server has done what it asks.
 #[test]
 fn a_push_may_be_killed_at_each_request() {
@@ -63,10 +56,7 @@ fn a_copy_of_a_machine_gets_an_id_of_its_own_and_nothing_is_lost() {
     first.take("zero");
     first.run(&["push"]);
     // The same host name, as for two sandboxes of one image.
-    let mut copy = Machine::new("image", &place);
-    copy_base(&first, &copy);
-    // In the same directory, too.
-    copy.directory = Some(first.project());
+    let copy = first.copy(&place);
     let mut taken = Vec::new();
     for round in 0..3 {
         copy.write("b", format!("{round}"));
@@ -96,7 +86,7 @@ fn a_copy_of_a_machine_gets_an_id_of_its_own_and_nothing_is_lost() {
         assert!(fetched, "{id}");
     }
     let other_host = Machine::new("elsewhere", &place);
-    copy_base(&first, &other_host);
+    first.copy_base_to(&other_host);
     other_host.write("c", "1");
     other_host.take("on another host");
     let pushed = other_host.run(&["push"]);

@@ -152,6 +152,22 @@ impl Machine {
         self.run(&["add", &place.url(), "--phrase-file", file.to_str().expect("a path")]);
     }
 
+    /// Returns a copy of the machine with the same name, store and project directory, as copying a disk image makes one.
+    pub(crate) fn copy(&self, place: &Place) -> Self {
+        let mut copy = Self::new(&self.name, place);
+        self.copy_base_to(&copy);
+        copy.directory = Some(self.project());
+        copy.time.set(self.time.get());
+        copy
+    }
+
+    /// Copies the store and everything beside it.
+    pub(crate) fn copy_base_to(&self, other: &Self) {
+        fs::create_dir_all(other.base().parent().expect("a directory")).expect("a directory");
+        let copied = Command::new("cp").arg("-a").arg(self.base()).arg(other.base()).status().expect("cp");
+        assert!(copied.success());
+    }
+
     pub(crate) fn base(&self) -> PathBuf {
         self.sandbox.base()
     }

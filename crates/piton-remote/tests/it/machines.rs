@@ -260,3 +260,30 @@ fn packs_in_the_clear_are_read_by_stock_git() {
     second.run(&["add", &place.url()]);
     assert_eq!(second.run(&["verify", "--read-data"])["findings"], serde_json::json!([]));
 }
+
+/// A take that finds the lock held starts no process: the one that holds it must not have read the store yet.
+#[test]
+fn a_push_in_the_background_holds_its_start_until_it_begins() {
+    let place = Place::server();
+    let Place::Server(server) = &place else { unreachable!() };
+    let (machine, _phrase) = Machine::first("alpha", &place);
+    machine.write("a", "1");
+    machine.take("one");
+    let open = |name: &str| {
+        let path = machine.base().join("local/remote").join(name);
+        fs::File::options().create(true).append(true).open(path).expect("a file")
+    };
+    let (start, push) = (open("start.lock"), open("push.lock"));
+    start.lock().and_then(|()| push.lock()).expect("locks");
+    let mut child = machine.command(&["push", "--background"]).stdin(start).spawn().expect("the program");
+    assert!(open("start.lock").try_lock().is_err(), "another process pushes, and this one waits for it");
+    let (path, seen) = (machine.base().join("local/remote/start.lock"), std::sync::mpsc::channel());
+    server.kill_at("alpha", 1, false, move || {
+        let is_free = fs::File::open(&path).is_ok_and(|file| file.try_lock().is_ok());
+        seen.0.send(is_free).expect("the test waits");
+    });
+    drop(push);
+    assert!(seen.1.recv().expect("a request"), "it is released before the first request");
+    assert!(child.wait().expect("the program").success());
+    assert_eq!(machine.run(&["machines"])[0]["projects"][0]["checkpoints"], 1);
+}

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use testkit::Dice;
 use testkit::s3::Hostility;
 
-use crate::kit::{Machine, Place};
+use crate::kit::{Machine, Place, state};
 
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
@@ -34,6 +34,7 @@ struct Counts {
     collections: AtomicU64,
     failed_collections: AtomicU64,
     deleted: AtomicU64,
+    copies: AtomicU64,
 }
 
 /// B10 to B13.
@@ -54,11 +55,12 @@ fn no_live_object_is_ever_deleted_and_every_ref_can_be_restored() {
     let ends = Instant::now() + Duration::from_secs(number("PITON_REMOTE_SECONDS", 15));
     let counts = Arc::new(Counts::default());
     server.set(HOSTILITY);
-    std::thread::scope(|scope| {
-        for (at, machine) in machines.into_iter().enumerate() {
-            let counts = Arc::clone(&counts);
-            scope.spawn(move || write_until(&machine, at as u64, ends, server, &counts));
-        }
+    let machines: Vec<_> = std::thread::scope(|scope| {
+        let work = |(at, machine): (usize, Machine)| {
+            let (counts, place) = (Arc::clone(&counts), &place);
+            scope.spawn(move || write_until(machine, at as u64, ends, place, &counts))
+        };
+        let working: Vec<_> = machines.into_iter().enumerate().map(work).collect();
         while Instant::now() < ends {
             let output = collector.output(&["collect", "--grace-secs", "3", "--lease-secs", "8"]);
             let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -67,17 +69,20 @@ fn no_live_object_is_ever_deleted_and_every_ref_can_be_restored() {
             count.fetch_add(1, Ordering::Relaxed);
             std::thread::sleep(Duration::from_millis(300));
         }
+        working.into_iter().map(|writer| writer.join().expect("no panic")).collect()
     });
     server.set(Hostility::default());
+    assert_restored(&collector, &machines);
     let report = collector.run(&["verify", "--read-data"]);
     let findings: Vec<_> =
         report["findings"].as_array().expect("findings").iter().filter(|one| one["key"] != "ref").collect();
     let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
     println!(
-        "{} pushes, {} failed, {} killed, {} collections ({} failed), {} objects deleted, {} checkpoints of {} refs",
+        "{} pushes, {} failed, {} killed, {} copies, {} collections ({} failed), {} objects deleted, {} checkpoints of {} refs",
         get(&counts.pushes),
         get(&counts.failures),
         get(&counts.kills),
+        get(&counts.copies),
         get(&counts.collections),
         get(&counts.failed_collections),
         get(&counts.deleted),
@@ -89,10 +94,43 @@ fn no_live_object_is_ever_deleted_and_every_ref_can_be_restored() {
     assert!(get(&counts.pushes) > 0 && get(&counts.kills) > 0 && report["checkpoints"].as_u64() > Some(0), "{report}");
 }
 
-/// Changes files, takes checkpoints and pushes; every third push is killed at a random request.
-fn write_until(machine: &Machine, seed: u64, ends: Instant, server: &testkit::s3::S3Server, counts: &Counts) {
+/// Restores the newest checkpoint of each machine on another one, and compares it byte for byte.
+fn assert_restored(reader: &Machine, machines: &[Machine]) {
+    for machine in machines {
+        machine.write("last", &machine.name);
+        machine.take("last");
+        machine.run(&["push"]);
+    }
+    let all = reader.run(&["machines"]);
+    for machine in machines {
+        let directory = machine.project().to_str().expect("a path").to_owned();
+        // A machine that was copied has several ids, and names to tell them apart.
+        let names = all.as_array().expect("machines").iter().filter(|one| {
+            one["name"].as_str().is_some_and(|name| name.split('-').next() == Some(&machine.name))
+                && one["projects"].as_array().is_some_and(|all| all.iter().any(|one| one["directory"] == *directory))
+        });
+        let is_as_there = |name: &serde_json::Value| {
+            let id = reader.fetch(name["name"].as_str().expect("a name"), "1", &["--project", &directory]);
+            reader.restore(&id, &[]);
+            state(&reader.project()) == state(&machine.project())
+        };
+        assert!(names.clone().any(is_as_there), "{} in {all}", machine.name);
+    }
+}
+
+/// Changes files, takes checkpoints and pushes; every third push is killed at a random request. From time to time, a
+/// copy of the machine pushes under the same id, too. Returns the machine.
+fn write_until(machine: Machine, seed: u64, ends: Instant, place: &Place, counts: &Counts) -> Machine {
+    let Place::Server(server) = place else { unreachable!() };
     let mut dice = Dice::new(100 + seed);
     while Instant::now() < ends {
+        if dice.roll(40) == 0 {
+            let copy = machine.copy(place);
+            copy.write("copied", dice.noise(100));
+            copy.take("in a copy");
+            let pushed = copy.output(&["push", "--lease-secs", "8"]);
+            counts.copies.fetch_add(u64::from(pushed.status.success()), Ordering::Relaxed);
+        }
         for _ in 0..dice.between(1, 4) {
             let name = format!("d{}/f{}", dice.roll(3), dice.roll(6));
             // Contents that other machines have, too, so that they rely on each other's packs.
@@ -116,4 +154,5 @@ fn write_until(machine: &Machine, seed: u64, ends: Instant, server: &testkit::s3
         };
         count.fetch_add(1, Ordering::Relaxed);
     }
+    machine
 }
