@@ -24,6 +24,10 @@ use crate::push::LEASE_SECS;
 use crate::records::{RefKey, Tomb, WriterRecord};
 use crate::remote::{Remote, packs_in};
 
+/// Seconds between two collections that run by themselves, of all machines together.
+pub(crate) const COLLECT_EVERY_SECS: u64 = 24 * 60 * 60;
+/// Written by each collection when it has ended.
+const COLLECTED: &str = "time/collected";
 /// Refs that are read at the same time.
 const READS_AT_ONCE: usize = 8;
 
@@ -110,11 +114,38 @@ impl Live {
     }
 }
 
-/// Deletes what nothing refers to, and lists what may be deleted next time. Fails with `Denied` if the credentials do not
-/// permit to write tombs; nothing is deleted if anything that could refer to objects cannot be read.
+/// Deletes what nothing refers to, and lists what may be deleted next time. Fails with `Invalid` if this machine was added
+/// as one that deletes nothing, with `Denied` if the credentials do not permit to write tombs. Nothing is deleted if
+/// anything that could refer to objects cannot be read.
 pub fn collect(remote: &Remote, policy: CollectPolicy) -> Result<CollectReport> {
+    let now = allowed_time(remote)?;
+    collect_at(remote, policy, now)
+}
+
+/// Like [`collect`], but returns `None` if a machine has done so within a day.
+pub(crate) fn collect_daily(remote: &Remote, policy: CollectPolicy) -> Result<Option<CollectReport>> {
+    let now = allowed_time(remote)?;
+    let last = remote.bucket.head(COLLECTED)?;
+    match last.is_some_and(|last| now.abs_diff(last.modified_secs) < COLLECT_EVERY_SECS) {
+        true => Ok(None),
+        false => collect_at(remote, policy, now).map(Some),
+    }
+}
+
+/// Returns the time of the bucket, if this machine may delete what it holds.
+fn allowed_time(remote: &Remote) -> Result<i64> {
+    if !remote.config.collects {
+        return Err(RemoteError::new(
+            RemoteErrorKind::Invalid,
+            "collect garbage: this machine was added with `--no-collect`",
+        )
+        .hint("run it on a machine that may delete, or add the remote again without that option"));
+    }
+    server_time(remote)
+}
+
+fn collect_at(remote: &Remote, policy: CollectPolicy, now: i64) -> Result<CollectReport> {
     let mut report = CollectReport::default();
-    let now = server_time(remote)?;
     let writers = writers(remote)?;
     expire_refs(remote, policy, now, &writers, &mut report)?;
     let live = Live::read(remote, &all_refs(remote, &writers)?)?;
@@ -138,6 +169,7 @@ pub fn collect(remote: &Remote, policy: CollectPolicy) -> Result<CollectReport> 
     if report.marked > 0 {
         remote.put_record(&format!("tomb/{}", random_name()?), "tomb", &fresh)?;
     }
+    remote.bucket.put(COLLECTED, Vec::new())?;
     Ok(report)
 }
 

@@ -78,7 +78,7 @@ pub struct RemoteState {
     pub pushed_secs: i64,
     /// Findings that the user has to see, such as a ref that was rolled back.
     pub warnings: Vec<String>,
-    /// Time of the last garbage collection.
+    /// Time of the last garbage collection that began by itself.
     pub collected_secs: i64,
 }
 

@@ -14,7 +14,7 @@ use piton::{Moment, Outgoing, Project, PromptText, Settings, Store};
 use serde_json::{Value, json};
 
 use crate::bucket::{CredentialsFrom, Location};
-use crate::collect::{CollectPolicy, collect};
+use crate::collect::{COLLECT_EVERY_SECS, CollectPolicy, collect, collect_daily};
 use crate::error::{RemoteError, RemoteErrorKind, Result};
 use crate::fetch::{FetchCheckpoint, fetch_checkpoint};
 use crate::keys::Phrase;
@@ -480,7 +480,35 @@ fn pushed_in_background(store: &Store, local: &LocalDir, args: &Push, meter: &Me
     let held = local.lock()?;
     // Of anything else that stdin may be, nothing is locked here.
     let _ = std::io::stdin().as_fd().try_clone_to_owned().map(|stdin| File::from(stdin).unlock());
-    Ok(json!(push_and_note(store, local, &held, args, meter)?))
+    let report = push_and_note(store, local, &held, args, meter)?;
+    collect_if_due(local, held)?;
+    Ok(json!(report))
+}
+
+/// Collects garbage, once a day and if this machine may delete. Unlocks first: a collection may take long, and no push
+/// waits for it. A failure that does not pass by itself is noted for the user.
+fn collect_if_due(local: &LocalDir, held: PushLock) -> Result<()> {
+    let (remote, mut state, now_secs) = (Remote::open(local)?, local.state(), now().secs);
+    if !remote.config().collects || now_secs.abs_diff(state.collected_secs) < COLLECT_EVERY_SECS {
+        return Ok(());
+    }
+    // Noted before: one that fails is tried again a day later.
+    state.collected_secs = now_secs;
+    local.write_state(&state)?;
+    drop(held);
+    match collect_daily(&remote, CollectPolicy::default()) {
+        Ok(_) => Ok(()),
+        Err(error) if matches!(error.kind, RemoteErrorKind::Unavailable | RemoteErrorKind::Clock) => Ok(()),
+        Err(error) => {
+            let _held = local.lock()?;
+            let (mut state, warning) = (local.state(), format!("garbage in the remote is not collected: {error}"));
+            if !state.warnings.contains(&warning) {
+                state.warnings.push(warning);
+                local.write_state(&state)?;
+            }
+            Ok(())
+        }
+    }
 }
 
 /// Pushes, and notes a failure.

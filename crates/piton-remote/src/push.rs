@@ -146,6 +146,7 @@ struct Pushing {
 impl Pusher<'_> {
     fn run(&self, report: &mut PushReport) -> Result<Attempt<()>> {
         let mut state = self.remote.local.state();
+        let gone = if self.has_fresh_lease(&state) { HashSet::new() } else { self.gone_refs(&state)? };
         if let Some(why) = self.renew_lease(&mut state, None)? {
             return Ok(Attempt::OtherWriter(why));
         }
@@ -159,7 +160,8 @@ impl Pusher<'_> {
             let key = self.key_of(project);
             let own = state.refs.get(&key.key()).cloned();
             let ids = || checkpoints.iter().map(|one| one.id);
-            let is_new = own.as_ref().is_none_or(|own| !own.checkpoints.iter().copied().eq(ids()));
+            let is_new =
+                own.as_ref().is_none_or(|own| !own.checkpoints.iter().copied().eq(ids())) || gone.contains(&key.key());
             if checkpoints.is_empty() || !is_new && self.request.avoid.is_empty() {
                 report.unchanged += 1;
                 continue;
@@ -198,13 +200,28 @@ impl Pusher<'_> {
         }
     }
 
+    fn has_fresh_lease(&self, state: &RemoteState) -> bool {
+        let age = self.request.now_secs.abs_diff(state.leased_secs);
+        age < self.request.lease_secs / 4 && !state.lease.is_empty()
+    }
+
+    /// Returns the refs of this machine that are not in the bucket any more, as after it pushed nothing for so long that
+    /// they have expired.
+    fn gone_refs(&self, state: &RemoteState) -> Result<HashSet<String>> {
+        let mut gone = HashSet::new();
+        for key in state.refs.keys() {
+            if self.remote.bucket.head(key)?.is_none() {
+                gone.insert(key.clone());
+            }
+        }
+        Ok(gone)
+    }
+
     /// Writes the lease of this machine, unless the last one is fresh and names these tombs. Returns why the id has to
     /// change if another machine wrote it.
     fn renew_lease(&self, state: &mut RemoteState, tombs: Option<&[String]>) -> Result<Option<String>> {
         let key = format!("writer/{}", self.remote.config.writer);
-        let age = self.request.now_secs.abs_diff(state.leased_secs);
-        let is_fresh = age < self.request.lease_secs / 4 && !state.lease.is_empty();
-        if tombs.is_none() && is_fresh {
+        if tombs.is_none() && self.has_fresh_lease(state) {
             return Ok(None);
         }
         let found: Option<WriterRecord> = self.remote.get_record(&key, "writer")?;

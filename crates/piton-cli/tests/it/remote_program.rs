@@ -206,11 +206,18 @@ fn a_new_checkpoint_is_pushed_by_itself() {
         std::thread::sleep(std::time::Duration::from_millis(50));
         status["remote"]["unpushed"].as_array().is_some_and(Vec::is_empty)
     };
+    let packs = machine.bucket().join("pack");
+    fs::create_dir_all(&packs).expect("a directory");
+    fs::write(packs.join("0123456789abcdef0123456789abcdef"), "left by a kill").expect("a file");
     assert!((0..POLLS_MAX).any(|_| is_pushed()), "nothing was pushed");
+    let is_collected = || {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        fs::read_dir(machine.bucket().join("tomb")).is_ok_and(|found| found.count() > 0)
+    };
+    assert!((0..POLLS_MAX).any(|_| is_collected()), "the garbage was not found");
     let other = Machine::new(&sandbox, "other");
     other.add();
     other.piton(&["restore", "box/1", "--project", "code"]).done();
     assert_eq!(other.read("a.txt").as_deref(), Some("one\n"));
-    // The process in the background ends once it finds nothing new; until then it holds the lock.
     machine.piton(&["push", "--wait"]).done();
 }

@@ -152,6 +152,78 @@ fn a_long_history_keeps_few_indexes_and_stays_restorable() {
     reader.restore(&id, &[]);
 }
 
+/// Takes a checkpoint, and pushes it as it is done after a take.
+fn push_in_background(machine: &Machine, text: &str) {
+    machine.write("a", text);
+    machine.take(text);
+    machine.run(&["push", "--background"]);
+}
+
+/// Only where it is allowed, and once a day for all machines together.
+#[test]
+fn garbage_is_collected_by_pushes_in_the_background() {
+    let place = Place::server();
+    let Place::Server(server) = &place else { unreachable!() };
+    let orphan = |number: u8| format!("pack/{number:032x}");
+    let (first, phrase) = Machine::first("alpha", &place);
+    let file = first.sandbox.root().join("phrase");
+    std::fs::write(&file, &phrase).expect("a file");
+    let careful = Machine::new("careful", &place);
+    careful.run(&["add", &place.url(), "--phrase-file", file.to_str().expect("a path"), "--no-collect"]);
+    let other = Machine::joining("beta", &place, &phrase);
+    place.put(&orphan(1), Some(vec![1]));
+    push_in_background(&careful, "one");
+    assert_eq!(place.below("tomb/").len(), 0, "it may not delete");
+    let refused = careful.fails(&["collect"]);
+    assert!(refused.0 == "invalid" && refused.1.contains("--no-collect"), "{refused:?}");
+    push_in_background(&first, "one");
+    assert_eq!(place.below("tomb/").len(), 1);
+    place.put(&orphan(2), Some(vec![2]));
+    push_in_background(&first, "two");
+    push_in_background(&other, "one");
+    assert_eq!(place.below("tomb/").len(), 1, "one machine has done so today");
+
+    // A day later. A machine that cannot do so says it once, and not that its push failed.
+    server.set(testkit::s3::Hostility { clock_secs: 24 * 3600 + 60, ..Default::default() });
+    let bad = place.below("ref/").into_iter().find(|key| key.contains(&own_refs(&other)[0][..32])).expect("a ref");
+    let bytes = place.get(&bad);
+    place.put(&bad, Some(vec![0; 100]));
+    for text in ["three", "four"] {
+        first.edit_state(|state| state["collected_secs"] = 0.into());
+        push_in_background(&first, text);
+        first.edit_state(|state| {
+            let warnings = state["warnings"].as_array().expect("a list");
+            let told = warnings.iter().filter(|one| one.to_string().contains("is not collected")).count();
+            assert_eq!((told, state["failure"].as_str()), (1, Some("")), "{state}");
+        });
+    }
+    assert!(place.keys().contains(&orphan(1)));
+    place.put(&bad, Some(bytes));
+    first.edit_state(|state| state["collected_secs"] = 0.into());
+    push_in_background(&first, "five");
+    assert!(!place.keys().contains(&orphan(1)) && place.keys().contains(&orphan(2)), "{:?}", place.below("pack/"));
+    assert_eq!(place.below("tomb/").len(), 1);
+    assert_eq!(first.run(&["verify", "--read-data"])["refs"], 3);
+}
+
+/// A ref expires with the lease of its machine. One that comes back has nothing new to push.
+#[test]
+fn a_machine_that_comes_back_pushes_its_expired_refs_again() {
+    let place = Place::server();
+    let Place::Server(server) = &place else { unreachable!() };
+    let (first, phrase) = Machine::first("alpha", &place);
+    push_and_drop(&first, &mut Dice::new(37), 2);
+    server.set(testkit::s3::Hostility { clock_secs: 100 * 24 * 3600, ..Default::default() });
+    let other = Machine::joining("beta", &place, &phrase);
+    assert_eq!(other.run(&NOW)["refs_expired"], 1);
+    first.edit_state(|state| state["leased_secs"] = 0.into());
+    let pushed = first.run(&["push"]);
+    assert_eq!(pushed["projects"][0]["checkpoints"], 2, "{pushed}");
+    assert!(pushed["warnings"].to_string().contains("is gone from the remote"), "{pushed}");
+    assert_eq!(other.run(&["machines"])[0]["projects"][0]["checkpoints"], 2);
+    assert_eq!(other.run(&["verify", "--read-data"])["findings"], serde_json::json!([]));
+}
+
 /// Returns the names in the cache of a machine.
 fn cached(machine: &Machine) -> Vec<String> {
     let dir = machine.base().join("local/remote/cache");

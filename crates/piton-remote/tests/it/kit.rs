@@ -212,6 +212,14 @@ impl Machine {
         (text("kind"), text("message"))
     }
 
+    /// Changes what this machine knows about its remote.
+    pub(crate) fn edit_state(&self, edit: impl FnOnce(&mut Value)) {
+        let path = self.base().join("local/remote/state.json");
+        let mut state = serde_json::from_slice(&fs::read(&path).expect("a state")).expect("JSON");
+        edit(&mut state);
+        fs::write(&path, state.to_string()).expect("a state");
+    }
+
     pub(crate) fn spawn(&self, args: &[&str]) -> Child {
         self.command(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the program")
     }
