@@ -161,6 +161,14 @@ pub(super) const ALL: &[Scenario] = &[
         run: rewind::in_worktree,
     },
     Scenario {
+        name: "rewind-killed",
+        mode: Mode::Headless,
+        checks: &["rewind-killed", "rewind-after-kills"],
+        fits: always,
+        is_quick: false,
+        run: rewind::killed,
+    },
+    Scenario {
         name: "rewind-own-fork",
         mode: Mode::Headless,
         checks: &["rewind-own-fork", "rewind-own-fork-first"],

@@ -213,7 +213,7 @@ impl Scratch {
     }
 
     /// Like [`Self::run`], but kills the group with SIGKILL once `is_time` returns true.
-    fn run_until(&self, line: &[String], log: &str, is_time: impl Fn() -> bool) -> Result<Ran> {
+    pub(super) fn run_until(&self, line: &[String], log: &str, is_time: impl Fn() -> bool) -> Result<Ran> {
         let (out, err) = (self.root.join(format!("log/{log}.out")), self.root.join(format!("log/{log}.err")));
         let (program, arguments) = line.split_first().context("no program")?;
         let mut command = Command::new(find(program, &self.path));

@@ -1,5 +1,7 @@
 //! Rewinds: files and conversation go back together, and the agent continues in the fork.
 
+use std::time::Instant;
+
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use testkit::state::State;
@@ -196,6 +198,44 @@ pub(super) fn in_worktree(run: &mut Run) -> Result<()> {
         scratch.prompt("go on in the fork of the fork", Vec::new())?;
         expect_messages(scratch, count, "go on in the fork of the fork", 2, headless_ending)
     });
+    Ok(())
+}
+
+/// Number of rewinds that are killed, at times spread over the duration of one.
+const KILLS: u32 = 16;
+
+/// Rewinds that are killed together with what they started: the agent's server, or the program that writes its database.
+pub(super) fn killed(run: &mut Run) -> Result<()> {
+    run.scratch.protect()?;
+    let (states, session) = four_prompts(&mut run.scratch, &[])?;
+    run.check("rewind-killed", |scratch| {
+        let turn = turn_of(scratch, PROMPTS[2])?.turn;
+        let (files, conversation) = (scratch.state(), scratch.agent.conversation(scratch, &session)?);
+        let line = ["piton", "rewind", &turn, "-y"].map(str::to_owned);
+        let began = Instant::now();
+        scratch.run(&line, "rewind")?.ok("piton rewind")?;
+        let duration = began.elapsed();
+        scratch.piton(&["undo", "-y"])?.ok("piton undo")?;
+        let mut killed = 0;
+        for number in 1..=KILLS {
+            let began = Instant::now();
+            let ran = scratch.run_until(&line, "killed", || began.elapsed() >= duration * number / KILLS)?;
+            killed += usize::from(ran.status.code().is_none());
+            let now = scratch.agent.conversation(scratch, &session)?;
+            ensure!(now == conversation, "kill {number} changed the conversation");
+            if scratch.piton(&["rollback"])?.err.contains("was cut short") {
+                scratch.piton(&["restore", "--abort"])?.ok("piton restore --abort")?;
+            }
+            if scratch.state() != files {
+                same(&scratch.state(), &states[2], &format!("after kill {number}"))?;
+                scratch.piton(&["undo", "-y"])?.ok("piton undo")?;
+            }
+            same(&scratch.state(), &files, &format!("taken back after kill {number}"))?;
+        }
+        ensure!(killed >= 4, "only {killed} of {KILLS} were killed");
+        Ok(())
+    });
+    run.check("rewind-after-kills", |scratch| rewind(scratch, 2, &states, &session));
     Ok(())
 }
 
