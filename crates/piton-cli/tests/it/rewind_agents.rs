@@ -303,7 +303,17 @@ fn conversations_of_later_versions_are_declined() {
         let row = row_of(&sandbox, "prompt number 3");
         let words = "it was written by version 9.0.0, and piton knows ";
         declined(&sandbox, &format!(".{}", kind.name()), &row, words, &format!("{kind:?}"));
+        expect_named_by_doctor(&sandbox, kind.name(), "9.0.0");
     }
+}
+
+/// Asserts that `doctor` names an agent, once it is hooked up, as one whose conversations are not taken back.
+#[track_caller]
+fn expect_named_by_doctor(sandbox: &Sandbox, agent: &str, version: &str) {
+    with_programs(sandbox, &["install", agent]).done();
+    let ran = with_programs(sandbox, &["doctor", "--no-fire"]);
+    let words = format!("version {version}: `piton rewind` takes back files only");
+    assert!(ran.stdout.contains(&words), "{agent}: {ran:?}");
 }
 
 /// Reports a prompt as the plugin of opencode does, in a session of this version.
@@ -346,6 +356,9 @@ fn opencode_is_declined_if_it_is_unknown_missing_or_does_not_start() {
             sandbox.write_program(&sandbox.root().join("bin/opencode"), text);
         }
         declined(&sandbox, ".config", &row, words, words);
+        if version == "2.0.0" {
+            expect_named_by_doctor(&sandbox, "opencode", version);
+        }
     }
 }
 
