@@ -122,7 +122,7 @@ pub fn fetch_checkpoint(
             files: files.as_deref(),
             paths: wanted.paths,
         };
-        let id = incoming.finish(request, settings, now)?.id;
+        let id = incoming.finish(request, settings, now)?;
         let spool = fetch.spool.into_inner().expect("no thread panics with it");
         let bytes = spool.end + fetch.meta.values().map(|(_, bytes)| bytes.len() as u64).sum::<u64>();
         return Ok(FetchReport {

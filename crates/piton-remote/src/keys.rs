@@ -98,13 +98,8 @@ impl Keyring {
     }
 
     /// Returns the number of keys.
-    pub fn len(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.keys.len()
-    }
-
-    /// Returns false: a keyring has at least one key.
-    pub fn is_empty(&self) -> bool {
-        false
     }
 
     /// Returns a keyed hash of a name. It stays the same when keys are added.

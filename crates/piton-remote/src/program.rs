@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{Args, Parser, Subcommand};
+use piton::json::unescape_path;
 use piton::{Moment, Outgoing, Project, PromptText, Settings, Store};
 use serde_json::{Value, json};
 
@@ -381,7 +382,7 @@ fn keys(local: &LocalDir) -> Result<Value> {
     let Some(keys) = &remote.keys else { return Ok(json!({"encrypted": false, "slots": []})) };
     let slots = remote.slots()?;
     let slots: Vec<_> = slots.iter().map(|slot| json!({"slot": slot.slot, "label": slot.label(keys)})).collect();
-    Ok(json!({"encrypted": true, "keys": keys.len(), "slots": slots}))
+    Ok(json!({"encrypted": true, "keys": keys.count(), "slots": slots}))
 }
 
 fn not_encrypted() -> RemoteError {
@@ -429,7 +430,7 @@ fn key_rotate(local: &LocalDir, without: Option<&str>) -> Result<Value> {
         remote.bucket.delete(&format!("key/{slot}"))?;
     }
     local.write_keys(&rotated)?;
-    Ok(json!({"keys": rotated.len(), "slots": slots.len() - usize::from(without.is_some())}))
+    Ok(json!({"keys": rotated.count(), "slots": slots.len() - usize::from(without.is_some())}))
 }
 
 fn name_project(local: &LocalDir, directory: &Path, name: &str) -> Result<Value> {
@@ -535,7 +536,8 @@ fn fetched(store: &Store, local: &LocalDir, args: &FetchArgs, now: Moment, meter
     let remote = Remote::open(local)?;
     let project = Project::around(&args.choice.directory, Some(store), std::env::home_dir().as_deref())?;
     let bad = |path: &String| RemoteError::new(RemoteErrorKind::Invalid, format!("read the path {path}"));
-    let paths: Vec<_> = args.path.iter().map(|path| unescape(path).ok_or_else(|| bad(path))).collect::<Result<_>>()?;
+    let paths: Vec<_> =
+        args.path.iter().map(|path| unescape_path(path).ok_or_else(|| bad(path))).collect::<Result<_>>()?;
     let wanted = FetchCheckpoint {
         machine: &args.choice.machine,
         choice: choice_of(&args.choice, store)?,
@@ -547,17 +549,6 @@ fn fetched(store: &Store, local: &LocalDir, args: &FetchArgs, now: Moment, meter
         settings.max_total_size_mb = megabytes;
     }
     Ok(json!(fetch_checkpoint(store, &project, &remote, &wanted, &settings, now, meter)?))
-}
-
-fn unescape(text: &str) -> Option<Vec<u8>> {
-    let mut parts = text.as_bytes().split(|byte| *byte == b'%');
-    let mut bytes = parts.next()?.to_vec();
-    for part in parts {
-        let digits = std::str::from_utf8(part.get(..2)?).ok()?;
-        bytes.push(u8::from_str_radix(digits, 16).ok()?);
-        bytes.extend_from_slice(&part[2..]);
-    }
-    Some(bytes)
 }
 
 /// Sends again what is missing or corrupt in the remote, as far as this machine has it.

@@ -331,9 +331,9 @@ impl Pusher<'_> {
             if rewrites { outgoing.objects_of(&ids, &|_| false)? } else { outgoing.objects_of(&ids, &is_usable)? };
         drop(outgoing);
         let mut index = Index::default();
-        let worn = if rewrites { worn_packs(&own, &all.objects, &self.remote.config.writer) } else { HashSet::new() };
+        let worn = if rewrites { worn_packs(&own, &all, &self.remote.config.writer) } else { HashSet::new() };
         let mut rest = Vec::new();
-        for (id, kind) in all.objects {
+        for (id, kind) in all {
             match own.get(&id).filter(|(pack, _)| rewrites && !avoid.contains(&pack.name) && !worn.contains(&pack.name))
             {
                 Some((pack, place)) => index.add(id, pack, place),

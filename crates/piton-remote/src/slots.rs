@@ -87,7 +87,7 @@ mod tests {
         assert_eq!(slot.label(&keys).as_deref(), Some("laptop"));
         let rotated = keys.rotated().expect("a key");
         let again = slot.resealed(&rotated).expect("a slot");
-        assert_eq!(again.open(&phrase).expect("the keyring").len(), 2);
+        assert_eq!(again.open(&phrase).expect("the keyring").count(), 2);
         assert_eq!(keys.name("project", b"x"), rotated.name("project", b"x"));
         let text = serde_json::to_string(&slot).expect("text");
         let keyring = keys.encode();

@@ -84,8 +84,8 @@ pub use diff::{Diff, DiffStatus, FileDiff, diff, unified_diff};
 pub use ensured::Ensured;
 pub use error::{Error, ErrorKind, Reason, Result};
 pub use exchange::{
-    FetchRequest, Fetched, FetchedPath, Incoming, Outgoing, OutgoingObjects, SentCheckpoint, SentProject, TreeItem,
-    checkpoint_tree, forget_fetched, repository_identity, tree_items,
+    FetchRequest, FetchedPath, Incoming, Outgoing, SentCheckpoint, SentProject, TreeItem, checkpoint_tree,
+    forget_fetched, repository_identity, tree_items,
 };
 pub use export::{CheckpointFile, ExportReport, export, export_tar, turn_patch};
 pub use git_state::{

@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::hint::Hint;
 use crate::id::{CheckpointId, ObjectId, ObjectKind, ProjectId};
 use crate::project::Project;
 use crate::relpath;
 use crate::settings::Settings;
 use crate::store::{
-    Checkpoint, EntryMode, FetchedFrom, NewCheckpoint, NewObjects, Objects, Pin, PinName, PinTime, Room, Store,
-    StoreLock, build_tree, parse_commit, parse_tree,
+    Checkpoint, EntryMode, FetchedFrom, NewCheckpoint, NewObjects, Objects, Pin, PinName, PinTime, Store, StoreLock,
+    build_tree, parse_commit, parse_tree,
 };
 use crate::time::Moment;
 
@@ -73,16 +72,6 @@ pub struct FetchRequest<'a> {
     pub paths: &'a [Vec<u8>],
 }
 
-/// A checkpoint that was fetched.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Fetched {
-    /// Its id in this store: it is a commit of the project that it was fetched for.
-    pub id: CheckpointId,
-    /// True if it was there already.
-    pub is_known: bool,
-}
-
 /// Adds objects and one checkpoint of another machine. Nothing is visible before [`Incoming::finish`], and nothing is left
 /// behind if it is dropped. While it exists, a garbage collection waits.
 pub struct Incoming<'a> {
@@ -120,9 +109,10 @@ impl<'a> Incoming<'a> {
         }
     }
 
-    /// Makes the checkpoint visible in the project, under a pin. Drops the oldest fetched ones above the limit. The caller
-    /// has added every object that the store lacks. (Z5)
-    pub fn finish(self, request: FetchRequest<'_>, settings: &Settings, now: Moment) -> Result<Fetched> {
+    /// Makes the checkpoint visible in the project, under a pin, and returns its id in this store: it is a commit of the
+    /// project that it was fetched for. Drops the oldest fetched ones above the limit. The caller has added every object
+    /// that the store lacks. (Z5)
+    pub fn finish(self, request: FetchRequest<'_>, settings: &Settings, now: Moment) -> Result<CheckpointId> {
         let Self { store, project, held, objects, new_objects } = self;
         let original = parse_commit(request.id, request.commit)?;
         let tree = match request.files {
@@ -144,9 +134,10 @@ impl<'a> Incoming<'a> {
         let pins = store.pins.of(project_id)?;
         let is_known = pins.iter().any(|pin| pin.id == id && pin.name.is_fetched());
         if is_known && objects.has(id) {
-            return Ok(Fetched { id, is_known: true });
+            return Ok(id);
         }
-        reserve(store, &new_objects, settings)?;
+        let (bytes, written) = (new_objects.bytes_on_disk(), new_objects.bytes_written());
+        store.size.reserve_for("fetch a checkpoint", bytes, written, settings.total_bytes_max())?;
         let published = new_objects.publish()?;
         let pin = Pin { name: PinName::Fetched(PinTime::after(now, &pins)), id };
         store.pins.set(&locked, project_id, &pin, now)?;
@@ -160,7 +151,7 @@ impl<'a> Incoming<'a> {
         for old in fetched.iter().take((fetched.len() + 1).saturating_sub(FETCHED_MAX)) {
             store.pins.remove(&locked, project_id, &old.name, now)?;
         }
-        Ok(Fetched { id, is_known: false })
+        Ok(id)
     }
 }
 
@@ -178,16 +169,6 @@ fn facts_of(original: &Checkpoint, request: &FetchRequest<'_>) -> crate::store::
     (facts.restoring, facts.record) = (None, None);
     facts.fetched = Some(FetchedFrom { machine: request.machine.to_owned(), id: request.id });
     facts
-}
-
-fn reserve(store: &Store, new_objects: &NewObjects, settings: &Settings) -> Result<()> {
-    let bytes_max = settings.total_bytes_max().unwrap_or(u64::MAX);
-    match store.size.reserve(new_objects.bytes_on_disk(), new_objects.bytes_written(), bytes_max, None)? {
-        Room::Lacking => Err(Error::new(ErrorKind::Full, "fetch a checkpoint")
-            .because("the store has reached its limit")
-            .with_hint(Hint::RaiseLimitOrPrune.nothing_touched())),
-        _ => Ok(()),
-    }
 }
 
 /// Forgets every checkpoint that was fetched for a project. Returns their number.

@@ -9,10 +9,8 @@
 mod incoming;
 mod outgoing;
 
-pub use incoming::{
-    FetchRequest, Fetched, FetchedPath, Incoming, TreeItem, checkpoint_tree, forget_fetched, tree_items,
-};
-pub use outgoing::{Outgoing, OutgoingObjects, SentCheckpoint, SentProject};
+pub use incoming::{FetchRequest, FetchedPath, Incoming, TreeItem, checkpoint_tree, forget_fetched, tree_items};
+pub use outgoing::{Outgoing, SentCheckpoint, SentProject};
 
 /// Returns the identity of the git repository that a directory is in and of its place there: see
 /// [`SentProject::repository`].

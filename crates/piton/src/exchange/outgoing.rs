@@ -78,14 +78,6 @@ pub struct SentProject {
     pub newest: CheckpointId,
 }
 
-/// Objects that a push has to send or to name.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct OutgoingObjects {
-    /// Commits and trees, then blobs.
-    pub objects: Vec<(ObjectId, ObjectKind)>,
-}
-
 /// The objects of a store, for a push. While it exists, no object is removed, and a garbage collection waits: hold it
 /// while reading, not while sending.
 pub struct Outgoing<'a> {
@@ -117,13 +109,13 @@ impl<'a> Outgoing<'a> {
         Ok(history.iter().map(|checkpoint| SentCheckpoint::new(checkpoint, prompt_text)).collect())
     }
 
-    /// Returns the objects of these checkpoints, each once, without those for which `is_known` returns true and without
+    /// Returns the objects of these checkpoints, commits and trees before blobs, each once, without those for which `is_known` returns true and without
     /// what only they lead to. Parents of the commits are not followed. (Z4)
     pub fn objects_of(
         &self,
         checkpoints: &[CheckpointId],
         is_known: &dyn Fn(&ObjectId) -> bool,
-    ) -> Result<OutgoingObjects> {
+    ) -> Result<Vec<(ObjectId, ObjectKind)>> {
         let mut seen = HashSet::new();
         let (mut meta, mut blobs, mut open) = (Vec::new(), Vec::new(), Vec::new());
         for id in checkpoints {
@@ -147,7 +139,7 @@ impl<'a> Outgoing<'a> {
             }
         }
         meta.extend(blobs);
-        Ok(OutgoingObjects { objects: meta })
+        Ok(meta)
     }
 
     /// Writes a pack of the first objects in `objects` to a temporary file in `dir`. Returns it with the number of

@@ -5,15 +5,14 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::states::mode_of;
 use crate::error::{Error, ErrorKind, Result};
-use crate::hint::Hint;
 use crate::id::{CheckpointId, ObjectId, ObjectKind};
 use crate::merge::{EntryKind, MergedContents, MergedEntry, PathChange};
 use crate::project::Project;
 use crate::relpath;
 use crate::settings::Settings;
 use crate::store::{
-    Checkpoint, EntryMode, Facts, NewCheckpoint, NewObjects, Objects, Origin, ProjectLock, Room, Store, UsualModes,
-    Writer, moved_meanwhile, push_entry,
+    Checkpoint, EntryMode, Facts, NewCheckpoint, Objects, Origin, ProjectLock, Store, UsualModes, Writer,
+    moved_meanwhile, push_entry,
 };
 use crate::time::Moment;
 
@@ -53,7 +52,8 @@ impl Publish<'_> {
             project: self.project.id(),
         };
         let id = add(&mut new_objects.writer(), ObjectKind::Commit, &commit.encode())?;
-        self.reserve(&new_objects, settings)?;
+        let (bytes, written) = (new_objects.bytes_on_disk(), new_objects.bytes_written());
+        self.store.size.reserve_for("revert a turn", bytes, written, settings.total_bytes_max())?;
         let published = new_objects.publish()?;
         let project = self.project.id();
         if !self.store.refs.advance(self.locked, project, Some(self.newest.id), id, self.now)? {
@@ -66,17 +66,6 @@ impl Publish<'_> {
                 .with_hint("nothing was touched; try again"));
         }
         Ok(id)
-    }
-
-    fn reserve(&self, new_objects: &NewObjects, settings: &Settings) -> Result<()> {
-        let bytes_max = settings.total_bytes_max().unwrap_or(u64::MAX);
-        let (bytes, written) = (new_objects.bytes_on_disk(), new_objects.bytes_written());
-        match self.store.size.reserve(bytes, written, bytes_max, None)? {
-            Room::Lacking => Err(Error::new(ErrorKind::Full, "revert a turn")
-                .because("the store has reached its limit")
-                .with_hint(Hint::RaiseLimitOrPrune.nothing_touched())),
-            _ => Ok(()),
-        }
     }
 
     /// Writes the trees of the result, innermost first.

@@ -19,6 +19,7 @@ use super::pack::PACK_BYTES_MAX;
 use super::wait::SIZE;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx::{self, Durability};
+use crate::hint::Hint;
 use crate::sys;
 
 /// Upper bound of the cost of a small file or a new pack besides its contents.
@@ -104,6 +105,17 @@ impl StoreSize {
         }
         self.note_size(size.saturating_add(bytes))?;
         Ok(Room::Reserved)
+    }
+
+    /// Like [`Self::reserve`] without the part for collections, but fails with `Full` if there is no room: `what` completes
+    /// "cannot …".
+    pub(crate) fn reserve_for(&self, what: &str, bytes: u64, written: u64, bytes_max: Option<u64>) -> Result<()> {
+        match self.reserve(bytes, written, bytes_max.unwrap_or(u64::MAX), None)? {
+            Room::Lacking => Err(Error::new(ErrorKind::Full, what)
+                .because("the store has reached its limit")
+                .with_hint(Hint::RaiseLimitOrPrune.nothing_touched())),
+            Room::Reserved => Ok(()),
+        }
     }
 
     /// Reserves the bytes that a collection is about to write beyond its own part, if takes leave room for both. They

@@ -30,7 +30,7 @@ type SentObject = (ObjectId, ObjectKind, Vec<u8>);
 fn sent(sandbox: &Sandbox, ids: &[CheckpointId]) -> Vec<SentObject> {
     let store = store(sandbox);
     let outgoing = Outgoing::open(&store).expect("objects");
-    let objects = outgoing.objects_of(ids, &|_| false).expect("objects").objects;
+    let objects = outgoing.objects_of(ids, &|_| false).expect("objects");
     let dir = tempfile::tempdir().expect("a directory");
     let pack = outgoing.pack(&objects, dir.path(), &Progress::default()).expect("a pack");
     assert_eq!(pack.objects.len(), objects.len());
@@ -59,7 +59,7 @@ fn fetch(into: &Sandbox, id: CheckpointId, objects: &[SentObject]) -> Checkpoint
     }
     let commit = commit(objects, id);
     let request = FetchRequest { machine: "other", id, commit: &commit, files: None, paths: &[] };
-    incoming.finish(request, &Settings::default(), now()).expect("a checkpoint").id
+    incoming.finish(request, &Settings::default(), now()).expect("a checkpoint")
 }
 
 /// Z4.
@@ -98,7 +98,7 @@ fn what_is_known_there_is_not_sent_again() {
     let second = taken(&sandbox);
     let store = store(&sandbox);
     let outgoing = Outgoing::open(&store).expect("objects");
-    let new = outgoing.objects_of(&[first, second], &|id| known.contains(id)).expect("objects").objects;
+    let new = outgoing.objects_of(&[first, second], &|id| known.contains(id)).expect("objects");
     // The commit, the trees of the root and of `b`, one file.
     assert_eq!(new.len(), 4, "{new:?}");
     let listed = outgoing.checkpoints(project(&sandbox).id(), PromptText::Short).expect("a list");
@@ -173,7 +173,7 @@ fn some_paths_of_a_checkpoint_are_a_checkpoint_of_these_paths() {
     let files = [FetchedPath::new(b"a/wanted".to_vec(), &item)];
     let (commit, paths) = (commit(&objects, id), [b"a/wanted".to_vec()]);
     let request = FetchRequest { machine: "other", id, commit: &commit, files: Some(&files), paths: &paths };
-    let fetched = incoming.finish(request, &Settings::default(), now()).expect("a checkpoint").id;
+    let fetched = incoming.finish(request, &Settings::default(), now()).expect("a checkpoint");
     let listing = other.store_git(&["ls-tree", "-r", "--name-only", &fetched.to_string()]);
     assert_eq!(listing, b"a/wanted\n");
     other.store_git(&["fsck", "--strict"]);
