@@ -71,27 +71,102 @@ fn recover_all(sandbox: &Sandbox) {
     }
 }
 
-/// The hook before a command that destroys files.
-struct Keeping {
-    sandbox: Sandbox,
-    before: Files,
+/// Operation on kept files that is disturbed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Operation {
+    /// The hook before a command that destroys files.
+    Keep,
+    Recover,
+    /// A recovery that replaced a file is taken back.
+    Undo,
+    Release,
 }
 
-impl Keeping {
-    fn new() -> Self {
+/// An operation, and the user's files around it.
+struct KeptScene {
+    sandbox: Sandbox,
+    operation: Operation,
+    /// Before the loss, and before the operation.
+    whole: Files,
+    before: Files,
+    args: Vec<String>,
+}
+
+impl KeptScene {
+    fn new(operation: Operation) -> Self {
         let sandbox = world();
-        let before = users_files(&sandbox);
-        Self { sandbox, before }
+        let whole = users_files(&sandbox);
+        if operation != Operation::Keep {
+            announce(&sandbox, LOSS);
+            execute(&sandbox, LOSS);
+        }
+        let args: &[&str] = match operation {
+            Operation::Keep => &["hook", "claude"],
+            Operation::Recover | Operation::Undo => &["recover", "--yes", "--json", "big.bin", "data"],
+            Operation::Release => &["prune", "--kept", "--json"],
+        };
+        let (before, args) = (users_files(&sandbox), args.iter().map(ToString::to_string).collect());
+        let scene = Self { sandbox, operation, whole, before, args };
+        if operation == Operation::Undo { scene.recovered() } else { scene }
+    }
+
+    /// Runs the recovery, over another file, and returns the scene in which it is taken back.
+    fn recovered(mut self) -> Self {
+        fs::write(self.sandbox.project().join("big.bin"), "another one").expect("a file");
+        self.before = users_files(&self.sandbox);
+        let report = piton(&self.sandbox, &self.args()).done().json();
+        let id = report["recovery"].as_str().expect("a name").to_owned();
+        self.args = ["recover", "--undo", &id, "--json"].map(str::to_owned).to_vec();
+        // The files are copied back before each run, as other inodes.
+        let record = self.sandbox.base().join(format!("local/files/back.{id}"));
+        let mut json: serde_json::Value = serde_json::from_slice(&fs::read(&record).expect("a record")).expect("JSON");
+        for file in json["files"].as_array_mut().expect("a list") {
+            file["inode"] = serde_json::json!([0, 0]);
+        }
+        fs::write(&record, json.to_string()).expect("a record");
+        self
+    }
+
+    /// U3: the command goes on, the user's files are as before, and what is not kept is named. The next hook keeps them in
+    /// any case.
+    fn check_keep(&self, after: &After<'_>, context: &str) {
+        let sandbox = &self.sandbox;
+        assert!(after.is_kill() || after.ran.code() == 0 && after.ran.stdout.is_empty(), "{context}");
+        assert_eq!(users_files(sandbox), self.before, "{context}");
+        let is_kept = kept_files(sandbox).len() == 3;
+        let status = piton(sandbox, &["status", "--json"]).json();
+        let is_named = ["unsaved", "unprotected", "problems"].iter().any(|key| status[key] != serde_json::json!([]));
+        assert!(is_kept || after.is_kill() || is_named, "{context}: {status:#}");
+        announce(sandbox, LOSS);
+        execute(sandbox, LOSS);
+    }
+
+    /// Both versions are there, one of them at its path. The next release removes what a killed process left.
+    fn check_undo(&self, context: &str) {
+        let sandbox = &self.sandbox;
+        let held: Vec<Vec<u8>> = kept_files(sandbox).iter().map(|path| fs::read(path).expect("a file")).collect();
+        for (path, file) in self.before.iter().chain(&self.whole) {
+            let is_there = fs::read(path).is_ok_and(|bytes| bytes == file.bytes);
+            assert!(is_there || held.contains(&file.bytes), "{} {context}", path.display());
+        }
+        piton(sandbox, &["prune", "--kept"]).done();
+    }
+
+    /// U7: a release touches no file of the user's, and the next one completes it.
+    fn check_release(&self, context: &str) {
+        piton(&self.sandbox, &["prune", "--kept"]).done();
+        assert_eq!(kept_files(&self.sandbox), [] as [PathBuf; 0], "{context}");
+        assert_eq!(users_files(&self.sandbox), self.before, "{context}");
     }
 }
 
-impl Scene for Keeping {
+impl Scene for KeptScene {
     fn sandbox(&self) -> &Sandbox {
         &self.sandbox
     }
 
     fn args(&self) -> Vec<&str> {
-        vec!["hook", "claude"]
+        self.args.iter().map(String::as_str).collect()
     }
 
     fn input(&self) -> Vec<u8> {
@@ -108,123 +183,15 @@ impl Scene for Keeping {
 
     fn undisturbed(&mut self, ran: Ran) {
         ran.done();
-        assert_eq!(kept_files(&self.sandbox).len(), 3);
-    }
-
-    /// U3: the command goes on, the user's files are as before, and what is not kept is named.
-    fn check(&self, after: &After<'_>) {
-        let (sandbox, context) = (&self.sandbox, format!("{after:?}"));
-        assert!(after.is_kill() || after.ran.code() == 0 && after.ran.stdout.is_empty(), "{context}");
-        assert_eq!(users_files(sandbox), self.before, "{context}");
-        let is_kept = kept_files(sandbox).len() == 3;
-        let status = piton(sandbox, &["status", "--json"]).json();
-        let is_named = ["unsaved", "unprotected", "problems"].iter().any(|key| status[key] != serde_json::json!([]));
-        assert!(is_kept || after.is_kill() || is_named, "{context}: {status:#}");
-        // The next hook keeps them in any case.
-        announce(sandbox, LOSS);
-        execute(sandbox, LOSS);
-        recover_all(sandbox);
-        assert_eq!(contents(&users_files(sandbox)), contents(&self.before), "{context}");
-        piton(sandbox, &["verify"]).done();
-        assert_nothing_piles_up(sandbox, &context);
-    }
-}
-
-#[test]
-fn keeping_may_be_killed_anywhere() {
-    let swept = kill(Keeping::new);
-    assert!(swept.felt >= 10, "{swept:?}");
-}
-
-#[test]
-fn keeping_survives_the_failure_of_any_call() {
-    let swept = fail(Keeping::new);
-    assert!(swept.points >= 30, "{swept:?}");
-}
-
-/// A command after the loss: a recovery, a recovery taken back, or a release.
-struct AfterTheLoss {
-    sandbox: Sandbox,
-    /// Before the loss, and before the command.
-    whole: Files,
-    before: Files,
-    args: Vec<String>,
-}
-
-impl AfterTheLoss {
-    fn new(args: &[&str]) -> Self {
-        let sandbox = world();
-        let whole = users_files(&sandbox);
-        announce(&sandbox, LOSS);
-        execute(&sandbox, LOSS);
-        let before = users_files(&sandbox);
-        let args = args.iter().map(|arg| arg.replace('~', sandbox.home().to_str().expect("UTF-8"))).collect();
-        Self { sandbox, whole, before, args }
-    }
-
-    fn recovering() -> Self {
-        Self::new(&["recover", "--yes", "--json", "big.bin", "data"])
-    }
-
-    fn releasing() -> Self {
-        Self::new(&["prune", "--kept", "--json"])
-    }
-
-    /// A recovery that replaced a file, to be taken back.
-    fn undoing() -> Self {
-        let mut scene = Self::recovering();
-        fs::write(scene.sandbox.project().join("big.bin"), "another one").expect("a file");
-        scene.before = users_files(&scene.sandbox);
-        let report = piton(&scene.sandbox, &scene.args()).done().json();
-        let id = report["recovery"].as_str().expect("a name").to_owned();
-        scene.args = ["recover", "--undo", &id, "--json"].map(str::to_owned).to_vec();
-        // The files are copied back before each run, as other inodes.
-        let record = scene.sandbox.base().join(format!("local/files/back.{id}"));
-        let mut json: serde_json::Value = serde_json::from_slice(&fs::read(&record).expect("a record")).expect("JSON");
-        for file in json["files"].as_array_mut().expect("a list") {
-            file["inode"] = serde_json::json!([0, 0]);
-        }
-        fs::write(&record, json.to_string()).expect("a record");
-        scene
-    }
-
-    fn is_release(&self) -> bool {
-        self.args[0] == "prune"
-    }
-
-    fn is_undo(&self) -> bool {
-        self.args[1] == "--undo"
-    }
-}
-
-impl Scene for AfterTheLoss {
-    fn sandbox(&self) -> &Sandbox {
-        &self.sandbox
-    }
-
-    fn args(&self) -> Vec<&str> {
-        self.args.iter().map(String::as_str).collect()
-    }
-
-    fn environment(&self) -> Vec<(&str, &str)> {
-        SETTINGS.to_vec()
-    }
-
-    fn changes(&self) -> Vec<PathBuf> {
-        vec![self.sandbox.home(), self.sandbox.project()]
-    }
-
-    fn undisturbed(&mut self, ran: Ran) {
-        ran.done();
         let now = users_files(&self.sandbox);
-        if self.is_undo() || self.is_release() {
-            assert_eq!(contents(&now), contents(&self.before));
-        } else {
-            assert_eq!(contents(&files_below(&self.sandbox.project())).len(), self.whole.len() - 1);
+        match self.operation {
+            Operation::Keep => assert_eq!(kept_files(&self.sandbox).len(), 3),
+            Operation::Recover => assert_eq!(files_below(&self.sandbox.project()).len(), self.whole.len() - 1),
+            Operation::Undo | Operation::Release => assert_eq!(contents(&now), contents(&self.before)),
         }
     }
 
-    /// U2, U7: each file is as before or as after, and a recovery later completes it.
+    /// U2: each file is as before or as after, and a recovery later completes it.
     fn check(&self, after: &After<'_>) {
         let (sandbox, context) = (&self.sandbox, format!("{after:?}"));
         // Temporary files of a killed process stay until the next command.
@@ -233,61 +200,68 @@ impl Scene for AfterTheLoss {
             let is = |files: &Files| files.get(&path).is_some_and(|known| known.bytes == file.bytes);
             assert!(is(&self.before) || is(&self.whole), "{} {context}", path.display());
         }
-        if self.is_release() {
-            piton(sandbox, &["prune", "--kept"]).done();
-            assert_eq!(kept_files(sandbox), [] as [PathBuf; 0], "{context}");
-            assert_eq!(users_files(sandbox), self.before, "{context}");
-        } else if self.is_undo() {
-            // Both versions are there, one of them at its path.
-            let held: Vec<Vec<u8>> = kept_files(sandbox).iter().map(|path| fs::read(path).expect("a file")).collect();
-            for (path, file) in self.before.iter().chain(&self.whole) {
-                let is_there = fs::read(path).is_ok_and(|bytes| bytes == file.bytes);
-                assert!(is_there || held.contains(&file.bytes), "{} {context}", path.display());
-            }
-            // The next command that has to do with kept files removes what the killed one left.
-            piton(sandbox, &["prune", "--kept"]).done();
-        } else {
+        match self.operation {
+            Operation::Keep => self.check_keep(after, &context),
+            Operation::Recover => {}
+            Operation::Undo => self.check_undo(&context),
+            Operation::Release => self.check_release(&context),
+        }
+        if matches!(self.operation, Operation::Keep | Operation::Recover) {
             recover_all(sandbox);
-            let now = users_files(sandbox);
-            assert_eq!(contents(&now), contents(&self.whole), "{context}");
+            assert_eq!(contents(&users_files(sandbox)), contents(&self.whole), "{context}");
         }
         piton(sandbox, &["verify"]).done();
         assert_nothing_piles_up(sandbox, &context);
     }
 }
 
+/// Kills the operation anywhere. At least `felt_min` kills must have an effect.
+fn killed(operation: Operation, felt_min: usize) {
+    let swept = kill(|| KeptScene::new(operation));
+    assert!(swept.felt >= felt_min, "{swept:?}");
+}
+
+#[test]
+fn keeping_may_be_killed_anywhere() {
+    killed(Operation::Keep, 10);
+}
+
+/// A hook never fails.
+#[test]
+fn keeping_survives_the_failure_of_any_call() {
+    let swept = fail(|| KeptScene::new(Operation::Keep));
+    assert!(swept.points >= 30, "{swept:?}");
+}
+
 #[test]
 fn a_recovery_may_be_killed_anywhere() {
-    let swept = kill(AfterTheLoss::recovering);
-    assert!(swept.felt >= 10, "{swept:?}");
+    killed(Operation::Recover, 10);
 }
 
 #[test]
 fn a_recovery_survives_the_failure_of_any_call() {
-    let swept = fail(AfterTheLoss::recovering);
+    let swept = fail(|| KeptScene::new(Operation::Recover));
     assert!(swept.felt >= 10, "{swept:?}");
 }
 
 #[test]
 fn taking_a_recovery_back_may_be_killed_anywhere() {
-    let swept = kill(AfterTheLoss::undoing);
-    assert!(swept.felt >= 10, "{swept:?}");
+    killed(Operation::Undo, 10);
 }
 
 #[test]
 fn taking_a_recovery_back_survives_the_failure_of_any_call() {
-    let swept = fail(AfterTheLoss::undoing);
+    let swept = fail(|| KeptScene::new(Operation::Undo));
     assert!(swept.felt >= 10, "{swept:?}");
 }
 
 #[test]
 fn a_release_may_be_killed_anywhere() {
-    let swept = kill(AfterTheLoss::releasing);
-    assert!(swept.felt >= 3, "{swept:?}");
+    killed(Operation::Release, 3);
 }
 
 #[test]
 fn a_release_survives_the_failure_of_any_call() {
-    let swept = fail(AfterTheLoss::releasing);
+    let swept = fail(|| KeptScene::new(Operation::Release));
     assert!(swept.felt >= 3, "{swept:?}");
 }
