@@ -20,7 +20,8 @@ use crate::store::{
 use crate::sys::{self, Kind};
 use crate::time::Moment;
 use crate::worktree::{
-    Located, ObjectDir, Repository, RepositoryFile, RepositoryPlace, SeenPath, encode_seen, locate, seen_paths,
+    Located, ObjectDir, Repository, RepositoryFile, RepositoryPlace, SeenFiles, SeenPath, encode_seen, locate,
+    seen_paths,
 };
 
 /// A file that changed less than this long before it was read may change again without a trace in its times.
@@ -87,7 +88,7 @@ pub(super) fn capture_at(input: &CaptureInput<'_>, place: &RepositoryPlace) -> R
     if let Some(state) = unchanged_state(input, place, &repository, &cache) {
         return finish_unchanged(input, state);
     }
-    let captured = capture_changed(input, place, &repository, &cache)?;
+    let captured = capture_changed(input, place, &repository, &states.whole_cache(project))?;
     // Without a record of the problem, the report still has it.
     let _ = states.note_problem(project, captured.problem.as_deref());
     Ok(captured)
@@ -126,7 +127,8 @@ fn capture_changed(
         _ => Error::io("read", &place.common, error),
     };
     let listing = repository.list_files(input.progress).map_err(failed)?;
-    let is_same = cache.place == place.encode() && seen(&listing.files, i128::MAX) == cache.files;
+    let SeenFiles { watched, unwatched } = seen_files(&listing.files, i128::MAX);
+    let is_same = cache.place == place.encode() && watched == cache.files && unwatched == cache.unwatched;
     let (state, too_large) = match cache.state.filter(|id| is_same && states.has_state(project, *id)) {
         Some(id) => (StateToSave::Known(id), Vec::new()),
         None => {
@@ -142,13 +144,15 @@ fn capture_changed(
         StateToSave::New(state) => states.put(input.locked, project, &state)?,
     };
     let settled_before = input.now.as_nanos() - YOUNG_NANOS;
+    let SeenFiles { watched, unwatched } = seen_files(&listing.files, settled_before);
     let next = GitStateCache {
         state: Some(id),
         copied_bytes: objects.held.copied_bytes,
         place: place.encode(),
-        dirs: seen(&listing.dirs, settled_before),
-        files: seen(&listing.files, settled_before),
+        dirs: encode_seen(listing.dirs.iter().map(|dir| (dir.path.as_slice(), &dir.stat)), settled_before),
+        files: watched,
         objects: std::mem::take(&mut objects.seen),
+        unwatched,
     };
     let is_new = cache.state != Some(id);
     let problem = objects.problem(place);
@@ -184,8 +188,12 @@ fn log_state(input: &CaptureInput<'_>, state: ObjectId, is_new: bool, is_cut: bo
     states.append(input.locked, project, &record)
 }
 
-fn seen(paths: &[RepositoryFile], settled_before: i128) -> Vec<u8> {
-    encode_seen(paths.iter().map(|file| (file.path.as_slice(), &file.stat)), settled_before)
+fn seen_files(files: &[RepositoryFile], settled_before: i128) -> SeenFiles {
+    SeenFiles::encode(files.iter().map(|file| (file.path.as_slice(), &file.stat)), settled_before)
+}
+
+fn by_path(seen: SeenPath<'_>) -> (&[u8], SeenPath<'_>) {
+    (seen.path.to_bytes(), seen)
 }
 
 /// Reads the small files that changed since the last capture. Also returns what was left out, in words.
@@ -200,7 +208,7 @@ fn read_state(
     let failed = |error: io::Error| Error::io("read", &place.common, error);
     let before = cache.state.and_then(|id| states.get(project, id).ok()).unwrap_or_default();
     let known: HashMap<&[u8], SeenPath<'_>> =
-        seen_paths(&cache.files).map(|seen| (seen.path.to_bytes(), seen)).collect();
+        [&cache.files, &cache.unwatched].into_iter().flat_map(|part| seen_paths(part)).map(by_path).collect();
     let own = sys::path_bytes(place.own.strip_prefix(&place.common).unwrap_or(std::path::Path::new(""))).to_vec();
     let mut state = GitState {
         root: place.root.clone(),
@@ -297,8 +305,7 @@ fn hold_objects(
     states.prepare(input.locked, project)?;
     let bytes_max = Some(input.settings.git_copy_bytes_max());
     let mut holding = states.hold(input.locked, project, cache.copied_bytes, bytes_max, input.now);
-    let known: HashMap<&[u8], SeenPath<'_>> =
-        seen_paths(&cache.objects).map(|seen| (seen.path.to_bytes(), seen)).collect();
+    let known: HashMap<&[u8], SeenPath<'_>> = seen_paths(&cache.objects).map(by_path).collect();
     let (mut done, mut open) = (Vec::new(), Vec::new());
     for dir in &dirs {
         let is_known = known.get(dir.path.as_slice()).is_some_and(|known| known.is_same(&dir.stat));

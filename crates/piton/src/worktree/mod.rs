@@ -45,8 +45,8 @@ pub(crate) use manifest::{Child, DirNode, FileNode, Manifest};
 pub(crate) use read::{Contents, ReadFile, Reader, id_of_stream};
 pub(crate) use regenerated::is_regenerated;
 pub(crate) use repository::{
-    Located, ObjectDir, Repository, RepositoryFile, RepositoryLock, RepositoryPlace, RepositoryWriter, SeenPath,
-    busy_error, encode_seen, locate, place_pointer, remove_unfinished, rename_dir, repository_identity,
+    Located, ObjectDir, Repository, RepositoryFile, RepositoryLock, RepositoryPlace, RepositoryWriter, SeenFiles,
+    SeenPath, busy_error, encode_seen, locate, place_pointer, remove_unfinished, rename_dir, repository_identity,
     running_commands, seen_paths, temp_lock,
 };
 pub(crate) use scan::{Scan, ScanEnd, count_files, scan};

@@ -1,9 +1,16 @@
 //! Results and stat data of the last capture. They can be rebuilt, and are not synced.
 
+use std::fs::File;
+use std::io::Read as _;
+
 use super::{GitStateMoment, GitStateRecord, GitStates, STATE_BYTES_MAX};
 use crate::error::Result;
 use crate::fsx::{self, Durability};
 use crate::id::{CheckpointId, ObjectId, ProjectId};
+
+const VERSION: &str = "3";
+/// Enough for the cache of a repository of usual size, so that it is read at once.
+const FIRST_READ_BYTES: usize = 64 << 10;
 
 /// Results and stat data of the last capture.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -16,17 +23,40 @@ pub(crate) struct GitStateCache {
     pub(crate) place: Vec<u8>,
     /// Stat data of the directories of small files.
     pub(crate) dirs: Vec<u8>,
-    /// Stat data of small files.
+    /// Stat data of small files that are looked at.
     pub(crate) files: Vec<u8>,
     /// Stat data of the directories of objects.
     pub(crate) objects: Vec<u8>,
+    /// Stat data of small files that are not looked at as long as nothing else changed. Read by
+    /// [`GitStates::whole_cache`] only.
+    pub(crate) unwatched: Vec<u8>,
 }
 
 impl GitStates {
-    /// Returns the cache of the last capture. An unreadable one is as good as none.
+    /// Returns the cache of the last capture, without `unwatched`. An unreadable one is as good as none.
     pub(crate) fn cache(&self, project: &ProjectId) -> GitStateCache {
+        let read = || {
+            let mut file = File::open(self.dir(project).join("cache")).ok()?;
+            let mut bytes = vec![0; FIRST_READ_BYTES];
+            let read = file.read(&mut bytes).ok()?;
+            bytes.truncate(read);
+            let lengths = GitStateCache::lengths(&bytes)?;
+            let missing = lengths.front().checked_sub(bytes.len() as u64);
+            let missing = missing.filter(|missing| *missing <= STATE_BYTES_MAX).unwrap_or(0);
+            file.take(missing).read_to_end(&mut bytes).ok()?;
+            GitStateCache::decode(&bytes)
+        };
+        read().unwrap_or_default()
+    }
+
+    /// Like [`Self::cache`], with everything.
+    pub(crate) fn whole_cache(&self, project: &ProjectId) -> GitStateCache {
         let bytes = fsx::read_small(&self.dir(project).join("cache"), STATE_BYTES_MAX).ok().flatten();
-        bytes.and_then(|bytes| GitStateCache::decode(&bytes)).unwrap_or_default()
+        let decode = |bytes: Vec<u8>| {
+            let at = usize::try_from(GitStateCache::lengths(&bytes)?.front()).ok()?;
+            Some(GitStateCache { unwatched: bytes.get(at..)?.to_vec(), ..GitStateCache::decode(&bytes)? })
+        };
+        bytes.and_then(decode).unwrap_or_default()
     }
 
     pub(crate) fn save_cache(&self, project: &ProjectId, cache: &GitStateCache) -> Result<()> {
@@ -52,27 +82,53 @@ impl GitStates {
 }
 
 impl GitStateCache {
-    /// A line with the version, the state, the bytes copied and the lengths of the parts, and the parts themselves.
+    /// A line with the version, the state, the bytes copied and the lengths of the parts but the last, and the parts.
     fn encode(&self) -> Vec<u8> {
         let state = self.state.map_or_else(|| "-".to_owned(), |id| id.to_string());
-        let Self { copied_bytes, place, dirs, files, objects, .. } = self;
-        let head = format!("2 {state} {copied_bytes} {} {} {}\n", place.len(), dirs.len(), files.len());
-        [head.as_bytes(), place, dirs, files, objects].concat()
+        let Self { copied_bytes, place, dirs, files, objects, unwatched, .. } = self;
+        let lengths = [place, dirs, files, objects].map(|part| part.len().to_string()).join(" ");
+        let head = format!("{VERSION} {state} {copied_bytes} {lengths}\n");
+        [head.as_bytes(), place, dirs, files, objects, unwatched].concat()
     }
 
-    fn decode(bytes: &[u8]) -> Option<Self> {
+    fn lengths(bytes: &[u8]) -> Option<PartLengths<'_>> {
         let at = bytes.iter().position(|byte| *byte == b'\n')?;
-        let (head, rest) = (std::str::from_utf8(&bytes[..at]).ok()?, &bytes[at + 1..]);
-        let mut words = head.split(' ');
-        (words.next()? == "2").then_some(())?;
-        let state = ObjectId::from_hex(words.next()?.as_bytes());
-        let copied_bytes = words.next()?.parse().ok()?;
-        let mut length = || words.next()?.parse::<usize>().ok();
-        let (place, rest) = rest.split_at_checked(length()?)?;
-        let (dirs, rest) = rest.split_at_checked(length()?)?;
-        let (files, objects) = rest.split_at_checked(length()?)?;
-        let [place, dirs, files, objects] = [place, dirs, files, objects].map(<[u8]>::to_vec);
-        Some(Self { state, copied_bytes, place, dirs, files, objects })
+        let mut words = std::str::from_utf8(&bytes[..at]).ok()?.split(' ');
+        (words.next()? == VERSION).then_some(())?;
+        let (state, copied_bytes) = (words.next()?, words.next()?.parse().ok()?);
+        let mut length = || words.next()?.parse::<u32>().ok();
+        let parts = [length()?, length()?, length()?, length()?];
+        Some(PartLengths { head: at + 1, state, copied_bytes, parts })
+    }
+
+    /// Decodes everything but `unwatched`, which may be missing.
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let PartLengths { head, state, copied_bytes, parts } = Self::lengths(bytes)?;
+        let mut rest = &bytes[head..];
+        let mut part = |length: u32| {
+            let (part, after) = rest.split_at_checked(usize::try_from(length).ok()?)?;
+            rest = after;
+            Some(part.to_vec())
+        };
+        let [place, dirs, files, objects] = [part(parts[0])?, part(parts[1])?, part(parts[2])?, part(parts[3])?];
+        let state = ObjectId::from_hex(state.as_bytes());
+        Some(Self { state, copied_bytes, place, dirs, files, objects, unwatched: Vec::new() })
+    }
+}
+
+/// First line of an encoded cache.
+struct PartLengths<'a> {
+    /// Length of the line.
+    head: usize,
+    state: &'a str,
+    copied_bytes: u64,
+    parts: [u32; 4],
+}
+
+impl PartLengths<'_> {
+    /// Returns the number of bytes before the last part.
+    fn front(&self) -> u64 {
+        self.head as u64 + self.parts.iter().map(|part| u64::from(*part)).sum::<u64>()
     }
 }
 
@@ -85,10 +141,31 @@ mod tests {
         let part = |text: &[u8]| text.to_vec();
         let state = Some(ObjectId::from_bytes([7; 20]));
         let (place, dirs, files, objects) = (part(b"/a\0"), part(b"\n\xff"), part(b""), part(b"objects"));
-        let cache = GitStateCache { state, copied_bytes: 5, place, dirs, files, objects };
+        let unwatched = part(b"refs\n");
+        let cache = GitStateCache { state, copied_bytes: 5, place, dirs, files, objects, unwatched };
         let bytes = cache.encode();
-        assert_eq!(GitStateCache::decode(&bytes), Some(cache));
-        assert_eq!(GitStateCache::decode(&bytes[..bytes.len() - 10]), None);
-        assert_eq!(GitStateCache::decode(b"1 - - 0 0 0\n"), None);
+        let front = usize::try_from(GitStateCache::lengths(&bytes).expect("lengths").front()).expect("small");
+        assert_eq!(&bytes[front..], b"refs\n");
+        let without = GitStateCache { unwatched: Vec::new(), ..cache };
+        assert_eq!(GitStateCache::decode(&bytes).as_ref(), Some(&without));
+        assert_eq!(GitStateCache::decode(&bytes[..front]), Some(without));
+        assert_eq!(GitStateCache::decode(&bytes[..front - 1]), None);
+        assert_eq!(GitStateCache::decode(b"2 - - 0 0 0\n"), None);
+    }
+
+    #[test]
+    fn a_long_cache_is_read_to_the_part_that_is_needed_and_whole() {
+        let temp = tempfile::tempdir().expect("a directory");
+        let store = crate::store::kit::store(&temp);
+        let project = ProjectId::of(std::path::Path::new("/p"));
+        let states = &store.git_states;
+        std::fs::create_dir_all(states.dir(&project)).expect("a directory");
+        for length in [10, FIRST_READ_BYTES, 3 * FIRST_READ_BYTES] {
+            let (dirs, unwatched) = (vec![b'd'; length], vec![b'u'; length]);
+            let cache = GitStateCache { dirs, unwatched, ..GitStateCache::default() };
+            states.save_cache(&project, &cache).expect("written");
+            assert_eq!(states.whole_cache(&project), cache);
+            assert_eq!(states.cache(&project), GitStateCache { unwatched: Vec::new(), ..cache });
+        }
     }
 }

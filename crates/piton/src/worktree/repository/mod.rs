@@ -16,7 +16,7 @@ mod write;
 
 pub(crate) use identity::repository_identity;
 pub(crate) use list::{ObjectDir, RepositoryFile};
-pub(crate) use seen::{SeenPath, encode_seen, seen_paths};
+pub(crate) use seen::{SeenFiles, SeenPath, encode_seen, seen_paths};
 pub(crate) use write::{
     RepositoryLock, RepositoryWriter, busy_error, place_pointer, remove_unfinished, rename_dir, running_commands,
     temp_lock,

@@ -16,8 +16,6 @@ const WATCHED_MAX: usize = 1_000;
 const STAMP_BYTES: usize = 43;
 /// Flag of a path that changed too shortly before it was looked at: its times may not show the next change.
 const YOUNG: u8 = 1;
-/// Flag of a file whose directory shows its changes.
-const UNWATCHED: u8 = 2;
 
 /// Encodes the stat data that changes with a path. The size of a directory says nothing.
 fn stamp(stat: &Stat) -> [u8; STAMP_BYTES] {
@@ -42,21 +40,46 @@ fn stamp(stat: &Stat) -> [u8; STAMP_BYTES] {
 
 /// Encodes the stat data of paths. A path that changed after `settled_before`, in nanoseconds since 1970, never counts
 /// as unchanged.
-pub(crate) fn encode_seen<'a>(
-    paths: impl ExactSizeIterator<Item = (&'a [u8], &'a Stat)>,
-    settled_before: i128,
-) -> Vec<u8> {
-    let is_many = paths.len() > WATCHED_MAX;
+pub(crate) fn encode_seen<'a>(paths: impl Iterator<Item = (&'a [u8], &'a Stat)>, settled_before: i128) -> Vec<u8> {
     let mut seen = Vec::new();
-    for (path, stat) in paths {
-        let is_young = stat.mtime.as_nanos().max(stat.ctime.as_nanos()) > settled_before;
-        let is_unwatched = is_many && stat.kind != Kind::Dir && is_ref_or_log(path);
-        seen.push(if is_young { YOUNG } else { 0 } | if is_unwatched { UNWATCHED } else { 0 });
-        seen.extend_from_slice(&stamp(stat));
-        seen.extend_from_slice(path);
-        seen.push(0);
-    }
+    paths.for_each(|(path, stat)| push_seen(&mut seen, path, stat, settled_before));
     seen
+}
+
+fn push_seen(seen: &mut Vec<u8>, path: &[u8], stat: &Stat, settled_before: i128) {
+    seen.push(if is_young(stat, settled_before) { YOUNG } else { 0 });
+    seen.extend_from_slice(&stamp(stat));
+    seen.extend_from_slice(path);
+    seen.push(0);
+}
+
+fn is_young(stat: &Stat, settled_before: i128) -> bool {
+    stat.mtime.as_nanos().max(stat.ctime.as_nanos()) > settled_before
+}
+
+/// Stat data of small files, as [`encode_seen`] encodes them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct SeenFiles {
+    /// Files that are looked at.
+    pub(crate) watched: Vec<u8>,
+    /// Files whose directory shows their changes. Most of a repository with many refs, so that they are not even read
+    /// if nothing changed.
+    pub(crate) unwatched: Vec<u8>,
+}
+
+impl SeenFiles {
+    /// Encodes the stat data of all small files of a repository.
+    pub(crate) fn encode<'a>(paths: impl ExactSizeIterator<Item = (&'a [u8], &'a Stat)>, settled_before: i128) -> Self {
+        let is_many = paths.len() > WATCHED_MAX;
+        let mut files = Self::default();
+        for (path, stat) in paths {
+            let is_settled = stat.kind != Kind::Dir && !is_young(stat, settled_before);
+            let is_unwatched = is_many && is_settled && is_ref_or_log(path);
+            let part = if is_unwatched { &mut files.unwatched } else { &mut files.watched };
+            push_seen(part, path, stat, settled_before);
+        }
+        files
+    }
 }
 
 /// Returns true for a ref or its reflog, also for one of a submodule.
@@ -93,10 +116,7 @@ pub(crate) fn seen_paths(mut seen: &[u8]) -> impl Iterator<Item = SeenPath<'_>> 
 impl Repository {
     /// Returns true if every path is as it was seen. The empty path is the common directory itself.
     pub(crate) fn is_as_seen(&self, seen: &[u8]) -> bool {
-        seen_paths(seen).all(|seen| {
-            let is_trusted = seen.flags & (UNWATCHED | YOUNG) == UNWATCHED;
-            is_trusted || self.stat_seen(seen.path).is_some_and(|stat| seen.is_same(&stat))
-        })
+        seen_paths(seen).all(|seen| self.stat_seen(seen.path).is_some_and(|stat| seen.is_same(&stat)))
     }
 
     fn stat_seen(&self, path: &CStr) -> Option<Stat> {
@@ -118,8 +138,8 @@ mod tests {
             .map(|path| repository.stat_seen(&std::ffi::CString::new(*path).expect("a path")).expect("stat data"))
             .collect();
         let pairs: Vec<(&[u8], &Stat)> = paths.iter().map(|path| path.as_bytes()).zip(&stats).collect();
-        let seen = encode_seen(pairs.into_iter(), settled_before);
-        (repository, seen)
+        let seen = SeenFiles::encode(pairs.into_iter(), settled_before);
+        (repository, seen.watched)
     }
 
     #[test]
@@ -150,6 +170,7 @@ mod tests {
         let mut paths = vec!["refs/heads", "config"];
         paths.extend(names.iter().map(String::as_str));
         let (repository, seen) = seen_in(temp.path(), &paths, i128::MAX);
+        assert_eq!(seen_paths(&seen).count(), 2);
         fs::write(temp.path().join("refs/heads/7"), "22").expect("a file");
         assert!(repository.is_as_seen(&seen), "no git writes in place");
         // As git does it.
@@ -159,6 +180,9 @@ mod tests {
         let (repository, seen) = seen_in(temp.path(), &paths, i128::MAX);
         fs::write(temp.path().join("config"), "22").expect("a file");
         assert!(!repository.is_as_seen(&seen), "any other file is looked at");
+        let (repository, young) = seen_in(temp.path(), &paths, 0);
+        assert_eq!(seen_paths(&young).count(), paths.len());
+        assert!(!repository.is_as_seen(&young));
     }
 
     #[test]
