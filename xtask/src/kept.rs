@@ -71,9 +71,14 @@ impl Disk {
         Ok(Self { file_system, root, mounted: Some(mounted), image })
     }
 
+    /// Writes everything, so that the first sync of the next command does not write what earlier ones left.
+    fn settle(&self) -> Result<()> {
+        Ok(rustix::fs::syncfs(File::open(&self.root)?)?)
+    }
+
     /// Returns the space in use and the space that is free, after everything was written.
     fn space(&self) -> Result<(u64, u64)> {
-        rustix::fs::syncfs(File::open(&self.root)?)?;
+        self.settle()?;
         let said = text(Command::new("df").args(["--output=used,avail", "-B1"]).arg(&self.root))?;
         let mut numbers = said.lines().last().unwrap_or_default().split_whitespace().map(str::parse);
         let mut next = || numbers.next().context("df says nothing");
@@ -227,11 +232,15 @@ fn on(disk: &Disk, args: &KeptArgs, program: &Path) -> Result<Vec<String>> {
     let sums = checksums(&before)?;
     work.hook("UserPromptSubmit", &json!({"prompt": "clean up"}))?;
     // A hook that has nothing to keep, to be subtracted.
-    let idle = shortest(|| work.announce("rm -f nothing"))?;
+    let idle = shortest(|| {
+        disk.settle()?;
+        work.announce("rm -f nothing")
+    })?;
     let reflink = reflink_time(&work)?;
     let used = disk.space()?.0;
     let kept = shortest(|| {
         run_command(&mut work.command(&["prune", "--kept"]))?;
+        disk.settle()?;
         work.announce("rm -rf output")
     })?;
     let extra = disk.space()?.0.saturating_sub(used);
@@ -265,6 +274,7 @@ fn reflink_time(work: &Work<'_>) -> Result<Option<Duration>> {
     }
     let copy = work.disk.root.join("copy");
     let time = shortest(|| {
+        work.disk.settle()?;
         let start = Instant::now();
         run_command(Command::new("cp").args(["-a", "--reflink=always"]).arg(work.output()).arg(&copy))?;
         let time = start.elapsed();
