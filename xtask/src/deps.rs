@@ -1,4 +1,4 @@
-//! Dependency check: every crate linked into the program, with its licence and source, against the rules in
+//! Dependency check: every crate linked into the programs, with its licence and source, against the rules in
 //! `deny.toml`; and the list of them in `crates/piton-cli/THIRD-PARTY.md`.
 //!
 //! cargo-deny does the same and more, and is run as well if it is installed. It takes many minutes to build, this takes
@@ -19,18 +19,32 @@ const LIST: &str = "crates/piton-cli/THIRD-PARTY.md";
 const HEAD: &str = "\
 # What piton is made of
 
-Every crate in the program `piton` that is not its own, with its licence, as `cargo xtask deps --write` finds them.
+Every crate in the programs `piton` and `piton-remote` that is not its own, with its licence, as `cargo xtask deps --write` finds
+them.
 
 ";
 
-/// A crate linked into the program.
+/// The crates of the programs. What `deny.toml` denies must not be part of the first.
+const PACKAGES: [&str; 2] = ["piton-cli", "piton-remote"];
+
+/// A crate linked into a program.
 struct Part {
+    /// Crates of the programs that it is part of.
+    of: Vec<&'static str>,
     name: String,
     version: String,
     licence: String,
     source: Option<String>,
     home: String,
     dir: String,
+}
+
+impl Part {
+    /// Returns true if it is this crate, in a version that begins with these numbers.
+    fn is_of(&self, name: &str, version: &str) -> bool {
+        let rest = self.version.strip_prefix(version).filter(|_| self.name == name);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    }
 }
 
 #[derive(clap::Args)]
@@ -80,17 +94,24 @@ fn is_asked_of_cargo_deny(root: &Path) -> Result<bool> {
     Ok(true)
 }
 
-/// Returns every crate linked into the program, without those that only build or test it. `cargo metadata` alone would
+/// Returns every crate linked into a program, without those that only build or test it. `cargo metadata` alone would
 /// also list crates of features that are not enabled.
 fn parts(root: &Path) -> Result<Vec<Part>> {
-    let tree =
-        ["tree", "--locked", "--package=piton-cli", "--edges=normal,no-proc-macro", "--prefix=none", "--format={p}"];
-    let tree = String::from_utf8(cargo(root, &tree)?).context("cannot read what cargo tree says")?;
-    let linked: BTreeSet<(&str, &str)> = tree.lines().filter_map(name_and_version).collect();
+    let mut linked: BTreeMap<(String, String), Vec<&'static str>> = BTreeMap::new();
+    for package in PACKAGES {
+        let edges = "--edges=normal,no-proc-macro";
+        let tree = ["tree", "--locked", "--package", package, edges, "--prefix=none", "--format={p}"];
+        let tree = String::from_utf8(cargo(root, &tree)?).context("cannot read what cargo tree says")?;
+        let names: BTreeSet<_> = tree.lines().filter_map(name_and_version).collect();
+        for (name, version) in names {
+            linked.entry((name.to_owned(), version.to_owned())).or_default().push(package);
+        }
+    }
     let metadata = cargo(root, &["metadata", "--locked", "--format-version=1"])?;
     let metadata: Value = serde_json::from_slice(&metadata).context("cannot read what cargo metadata says")?;
     let text = |package: &Value, key: &str| package[key].as_str().unwrap_or_default().to_owned();
     let part = |package: &Value| Part {
+        of: linked.get(&(text(package, "name"), text(package, "version"))).cloned().unwrap_or_default(),
         name: text(package, "name"),
         version: text(package, "version"),
         licence: text(package, "license"),
@@ -99,7 +120,7 @@ fn parts(root: &Path) -> Result<Vec<Part>> {
         dir: text(package, "manifest_path").trim_end_matches("Cargo.toml").to_owned(),
     };
     let mut parts: Vec<_> = metadata["packages"].as_array().into_iter().flatten().map(part).collect();
-    parts.retain(|part| part.source.is_some() && linked.contains(&(&part.name, &part.version)));
+    parts.retain(|part| part.source.is_some() && !part.of.is_empty());
     parts.sort_by(|a, b| (&a.name, &a.version).cmp(&(&b.name, &b.version)));
     ensure!(parts.len() > 20, "the dependencies are not found any more");
     Ok(parts)
@@ -140,13 +161,18 @@ fn check_licences(parts: &[Part], allowed: &BTreeSet<String>, wrong: &mut Vec<St
 
 fn check_versions(parts: &[Part], rules: &toml::Table, wrong: &mut Vec<String>) {
     let (denied, skipped) = (crates(rules, "deny"), crates(rules, "skip"));
-    for part in parts.iter().filter(|part| denied.contains(&part.name)) {
+    for part in parts.iter().filter(|part| part.of.contains(&PACKAGES[0]) && denied.contains(&part.name)) {
         wrong.push(format!("{} must not be part of piton", part.name));
     }
-    for pair in parts.windows(2).filter(|pair| pair[0].name == pair[1].name) {
-        let is_skipped = pair.iter().any(|part| skipped.contains(&format!("{}@{}", part.name, part.version)));
-        if !is_skipped {
-            wrong.push(format!("{} is there twice: {} and {}", pair[0].name, pair[0].version, pair[1].version));
+    let is_skipped = |part: &Part| {
+        let is_meant = |rule: &String| rule.split_once('@').is_some_and(|(name, version)| part.is_of(name, version));
+        skipped.iter().any(is_meant)
+    };
+    for program in PACKAGES {
+        let linked: Vec<_> = parts.iter().filter(|part| part.of.contains(&program) && !is_skipped(part)).collect();
+        for pair in linked.windows(2).filter(|pair| pair[0].name == pair[1].name) {
+            let (name, one, other) = (&pair[0].name, &pair[0].version, &pair[1].version);
+            wrong.push(format!("{name} is twice in {program}: {one} and {other}"));
         }
     }
 }

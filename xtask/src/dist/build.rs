@@ -1,17 +1,18 @@
 //! Programs for other platforms. Linux: static, with musl, linked by the linker that comes with Rust. macOS: linked by
-//! zig, which brings what a Mac has.
+//! zig, which brings what a Mac has. The C and assembler that `piton-remote` needs is compiled by zig for all of them.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-/// Versions of the programs that link for macOS, from PyPI.
+/// Versions of the compiler of C, and of the program that links for macOS with it, from PyPI.
 const ZIG: [&str; 2] = ["ziglang==0.17.0", "cargo-zigbuild==0.24.0"];
 
 /// The programs of a release, which every artifact carries: the crate of each, and its name.
-const PROGRAMS: [(&str, &str); 1] = [("piton-cli", "piton")];
+const PROGRAMS: [(&str, &str); 2] = [("piton-cli", "piton"), ("piton-remote", "piton-remote")];
 
 /// A program that was built.
 #[derive(Debug, Clone)]
@@ -134,17 +135,47 @@ fn cargo_for(root: &Path, target: Target) -> Result<Command> {
     for (package, _) in PROGRAMS {
         cargo.args(["-p", package]);
     }
+    let bin = zig(root)?;
     if target.is_linux() {
         let variable = format!("CARGO_TARGET_{}_LINKER", triple.to_uppercase().replace('-', "_"));
         // Part of every toolchain, and it links for each architecture without a C compiler for it.
         cargo.env(variable, "rust-lld");
+        for (name, script) in compilers(&bin, triple) {
+            let path = bin.join(format!("{name}-{triple}"));
+            fs::write(&path, script)?;
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+            cargo.env(format!("{}_{}", name.to_uppercase(), triple.replace('-', "_")), path);
+        }
+        cargo.env(format!("CFLAGS_{}", triple.replace('-', "_")), c_flags(root)?);
     } else {
-        let bin = zig(root)?;
         let path = std::env::var_os("PATH").unwrap_or_default();
         let dirs = std::iter::once(bin).chain(std::env::split_paths(&path));
         cargo.env("PATH", std::env::join_paths(dirs)?);
     }
     Ok(cargo)
+}
+
+/// Returns scripts that call zig as a compiler and as an archiver for a Linux target. Zig has other names of targets than
+/// those that it is called with.
+fn compilers(bin: &Path, triple: &str) -> [(&'static str, String); 2] {
+    let (zig, target) = (bin.join("python-zig"), triple.replace("-unknown", ""));
+    let drop_target = "for arg do shift; case $arg in --target=*) ;; *) set -- \"$@\" \"$arg\" ;; esac; done";
+    [
+        ("cc", format!("#!/bin/sh\n{drop_target}\nexec '{}' cc -target {target} \"$@\"\n", zig.display())),
+        ("ar", format!("#!/bin/sh\nexec '{}' ar \"$@\"\n", zig.display())),
+    ]
+}
+
+/// Returns flags for C, with which the place of the sources is not found in the program.
+fn c_flags(root: &Path) -> Result<String> {
+    let map = |dir: &Path, name| format!("-ffile-prefix-map={}={name}", dir.display());
+    Ok(format!("-fno-sanitize=undefined {} {}", map(&registry()?, "/cargo"), map(root, "/piton")))
+}
+
+/// Returns the directory in which cargo keeps the sources of crates.
+fn registry() -> Result<PathBuf> {
+    let home = || std::env::home_dir().map(|home| home.join(".cargo"));
+    std::env::var_os("CARGO_HOME").map(PathBuf::from).or_else(home).context("there is no home directory")
 }
 
 fn build_dir(root: &Path) -> PathBuf {
@@ -154,12 +185,8 @@ fn build_dir(root: &Path) -> PathBuf {
 /// Returns a call of cargo in a fixed environment: neither the caller's flags nor the place of the sources is found in the
 /// program.
 fn cargo(root: &Path, command: &str) -> Result<Command> {
-    let home = |variable: &str, name: &str| -> Option<PathBuf> {
-        std::env::var_os(variable).map(PathBuf::from).or_else(|| Some(std::env::home_dir()?.join(name)))
-    };
-    let registry = home("CARGO_HOME", ".cargo").context("there is no home directory")?;
     let flags = [
-        format!("--remap-path-prefix={}=/cargo", registry.display()),
+        format!("--remap-path-prefix={}=/cargo", registry()?.display()),
         format!("--remap-path-prefix={}=/piton", root.display()),
     ];
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
