@@ -1,14 +1,14 @@
 //! The `piton machines` command, and the list of checkpoints of another machine (`piton rollback --machine`).
 
 use clap::Args;
-use piton::Moment;
+use piton::{Moment, SentCheckpoint};
 use serde::{Deserialize, Serialize};
 
 use crate::columns::{self, counted};
 use crate::context::Context;
 use crate::options::EXIT_CODES;
 use crate::output::{ID, Output, local, painted, plain};
-use crate::remote::named::FromProject;
+use crate::remote::named::{FromProject, OtherMachine};
 use crate::remote::program::{RemoteCall, RemoteProgram};
 use crate::shell::quote;
 
@@ -86,25 +86,12 @@ fn machine_text(machine: &MachineJson) -> String {
     std::iter::once(headline).chain(machine.projects.iter().map(line)).collect::<Vec<_>>().join("\n")
 }
 
+/// Checkpoints of a machine, as `piton-remote` lists them.
 #[derive(Deserialize)]
-struct ListAnswer {
+pub(crate) struct ListAnswer {
     machine: String,
     project: MachineProject,
-    rows: Vec<RowAnswer>,
-}
-
-#[derive(Deserialize)]
-struct RowAnswer {
-    id: String,
-    secs: i64,
-    offset_secs: i32,
-    reason: String,
-    files: Option<u64>,
-    agent: Option<String>,
-    #[serde(default)]
-    prompts: Vec<String>,
-    #[serde(default)]
-    marks: Vec<String>,
+    pub(crate) rows: Vec<SentCheckpoint>,
 }
 
 /// JSON of `rollback --machine`.
@@ -150,17 +137,13 @@ pub(crate) fn list(
     context: &Context,
     output: &Output,
 ) -> anyhow::Result<()> {
-    let call = RemoteCall::new("list")
-        .option("--machine", Some(machine))
-        .option("--directory", Some(&context.dir))
-        .option("--project", from.project.as_ref());
-    let answer: ListAnswer = RemoteProgram::of(context)?.ask(&call, output)?;
+    let answer: ListAnswer = OtherMachine::of(machine, from, context)?.list(output)?;
     let older = answer.rows.len().saturating_sub(most);
     let machine = answer.machine;
-    let row = |(index, one): (usize, RowAnswer)| MachineRow {
+    let row = |(index, one): (usize, SentCheckpoint)| MachineRow {
         number: index + 1,
         name: format!("{machine}/{}", index + 1),
-        id: one.id,
+        id: one.id.to_string(),
         time: at(one.secs, one.offset_secs),
         reason: one.reason,
         files: one.files,

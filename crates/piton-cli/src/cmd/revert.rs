@@ -19,6 +19,7 @@ use crate::options::EXIT_CODES;
 use crate::output::{Declined, Output, PartlyDone, Said, plain};
 use crate::platform;
 use crate::progress::watch;
+use crate::remote::named::only_here;
 use crate::surface::Surface;
 
 /// Take back one turn, and keep everything that came later
@@ -108,12 +109,14 @@ pub(crate) fn run(args: &RevertArgs, context: &Context, output: &Output) -> anyh
 
 /// Runs `piton restore --keep-edits`: takes back every turn since a checkpoint, and keeps the user's edits.
 pub(crate) fn run_keep_edits(args: &RestoreArgs, context: &Context, output: &Output) -> anyhow::Result<()> {
+    let name = args.checkpoint.as_deref().unwrap_or_default();
+    only_here(name, "keep edits")?;
     let paths = parse_paths(&args.paths)?;
     let store = context.store_with_checkpoints()?;
     let project = context.project(Some(&store))?;
     check_from_here(&paths, &store, &project, context, output)?;
     // By id: another checkpoint may be taken before the user answers.
-    let target = History::of(&store, &project)?.find(args.checkpoint.as_deref().unwrap_or_default())?.clone();
+    let target = History::of(&store, &project)?.find(name)?.clone();
     let options = RevertOptions {
         paths: &paths,
         skip_conflicts: args.skip_conflicts,

@@ -63,6 +63,9 @@ pub(crate) fn run(args: &Rollback, context: &Context, output: &Output) -> anyhow
     let most = Some(if args.all { 0 } else { args.limit.unwrap_or(page) }).filter(|most| *most > 0);
     let most = most.unwrap_or(usize::MAX);
     if let Some(machine) = &args.machine {
+        if output.has_screen() && args.limit.is_none() && !args.all && args.how == How::default() {
+            return picker::open_machine(machine, &args.from, context, output);
+        }
         return machines::list(machine, &args.from, most, context, output);
     }
     let fetched = |name: &str, paths: &[OsString]| {

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use piton::{Change, Checkpoint, CheckpointId};
+use piton::{Change, Checkpoint, CheckpointId, Moment, SentCheckpoint};
 
 use crate::cmd::rollback::{earlier, marks, who};
 use crate::output::{local, plain};
@@ -34,6 +34,24 @@ impl Row {
             who: who(checkpoint),
             session: checkpoint.newest_origin().session,
             is_incomplete: checkpoint.facts.is_incomplete,
+            change: None,
+        }
+    }
+}
+
+impl Row {
+    /// Returns the row of a checkpoint of another machine. Its change is not counted.
+    pub(super) fn of_machine(number: usize, sent: &SentCheckpoint) -> Self {
+        let time = Moment { secs: sent.secs, nanos: 0, offset_secs: sent.offset_secs };
+        let marks = if sent.marks.is_empty() { String::new() } else { format!("  <{}>", sent.marks.join(", ")) };
+        Self {
+            id: sent.id,
+            number,
+            when: local(time).date_and_time(),
+            reason: plain(&format!("{}{marks}", sent.prompts.first().unwrap_or(&sent.reason))),
+            who: None,
+            session: None,
+            is_incomplete: false,
             change: None,
         }
     }

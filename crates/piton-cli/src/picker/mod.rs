@@ -23,7 +23,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 use anyhow::{Context as _, bail};
-use piton::RestoreOutcome;
+use piton::{RestoreOutcome, Store};
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::event::{self, DisableMouseCapture, EnableMouseCapture};
@@ -42,18 +42,28 @@ use self::work::Workers;
 use crate::context::Context;
 use crate::maintenance;
 use crate::output::{Output, PartlyDone};
+use crate::remote::named::{FromProject, OtherMachine};
 
 /// Shows the checkpoints of the project until the user leaves.
 pub(crate) fn open(context: &Context, output: &Output) -> anyhow::Result<()> {
-    let store = context.store_with_checkpoints()?;
+    open_with(context.store_with_checkpoints()?, None, context, output)
+}
+
+/// Shows the checkpoints of the project on another machine. Fails with `NotFound` without a remote.
+pub(crate) fn open_machine(name: &str, from: &FromProject, context: &Context, output: &Output) -> anyhow::Result<()> {
+    let other = OtherMachine::of(name, from, context)?;
+    open_with(context.store(Context::now())?, Some(other), context, output)
+}
+
+fn open_with(store: Store, other: Option<OtherMachine>, context: &Context, output: &Output) -> anyhow::Result<()> {
     let project = context.project(Some(&store))?;
-    let look = Look::new(output.has_colours(), project.dir());
+    let look = Look::new(output.has_colours(), project.dir(), other.as_ref().map(|other| &*other.name));
     let (sender, events) = channel();
     let waits = sender.clone();
     let store = store.on_lock_wait(move |waiting| {
         let _ = waits.send(Event::Waits(waiting.to_string()));
     });
-    let ground = Arc::new(Ground { store, project, settings: context.settings.clone() });
+    let ground = Arc::new(Ground { store, project, settings: context.settings.clone(), other });
     let state = {
         let _screen = Screen::enter(&sender).context("cannot use the terminal")?;
         listen(&sender).context("cannot start a thread")?;

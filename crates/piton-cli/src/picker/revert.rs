@@ -53,6 +53,7 @@ pub(super) fn plan(ground: &Ground, deed: &RestoreRequest, progress: &Progress) 
     let (Some(part), Some(id)) = (&deed.revert, deed.to) else {
         return Err(Error::new(ErrorKind::Invalid, "revert a turn").because("none is selected").into());
     };
+    ground.only_here("revert a turn")?;
     let turn = turn_at(ground, id)?;
     let (report, others) = match run(ground, &turn, part, (true, false), progress) {
         Err(error) if error.kind() == ErrorKind::NeedsConsent => {

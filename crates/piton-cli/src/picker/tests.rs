@@ -104,7 +104,7 @@ fn drawn(state: &State) -> String {
 
 fn drawn_at(state: &State, size: Size, has_colours: bool) -> String {
     let mut terminal = Terminal::new(TestBackend::new(size.width, size.height)).expect("a terminal in memory");
-    let look = Look::new(has_colours, Path::new("/project"));
+    let look = Look::new(has_colours, Path::new("/project"), None);
     terminal.draw(|frame| view::draw(frame, state, &look)).expect("drawing in memory");
     terminal.backend().to_string()
 }
@@ -472,7 +472,7 @@ fn without_colours_there_are_none_and_the_selection_is_still_seen() {
     state.update(Event::Compared(id(1), Ok(patch(&AB, 9))));
     let mut terminal = Terminal::new(TestBackend::new(120, 35)).expect("a terminal in memory");
     let mut colours = |has_colours| {
-        let look = Look::new(has_colours, Path::new("/project"));
+        let look = Look::new(has_colours, Path::new("/project"), None);
         let drawn = terminal.draw(|frame| view::draw(frame, &state, &look)).expect("drawing in memory");
         drawn.buffer.content().iter().map(|cell| cell.fg).collect::<HashSet<_>>().len()
     };

@@ -28,8 +28,10 @@ pub(super) struct Look {
 }
 
 impl Look {
-    pub(super) fn new(has_colours: bool, dir: &Path) -> Self {
-        Self { has_colours, dir: plain(&dir.display().to_string()) }
+    pub(super) fn new(has_colours: bool, dir: &Path, machine: Option<&str>) -> Self {
+        let dir = dir.display();
+        let place = machine.map_or_else(|| dir.to_string(), |machine| format!("{machine} ({dir})"));
+        Self { has_colours, dir: plain(&place) }
     }
 
     fn colour(&self, colour: Color) -> Style {

@@ -11,16 +11,18 @@ use std::thread;
 
 use piton::{CheckpointId, Error, ErrorKind, History, Listed, Progress, Restore, RestoreOptions, RestoreTo, diff};
 
-use super::ground::Ground;
+use super::ground::{Ground, trouble};
 use super::list::Row;
 use super::patch::Patch;
 use super::revert;
 use super::state::{Action, DiffOf, Event, JobResult, Planned, RestoreRequest, Trouble};
 use crate::cmd::fork::{ConversationFork, prompt_at};
+use crate::cmd::machines::ListAnswer;
 use crate::cmd::restore::{ReportFor, other_lines, plan_lines, report_text, tell_agents, tell_of_rewind};
 use crate::context::Context;
 use crate::hints;
 use crate::output::plain;
+use crate::remote::named::OtherMachine;
 use crate::surface::Surface;
 
 /// Maximum number of versions of a file that are compared with the current one. Checkpoints with any other version are
@@ -47,19 +49,29 @@ enum Order {
 impl Workers {
     pub(super) fn start(ground: &Arc<Ground>, events: &Sender<Event>) -> std::io::Result<Self> {
         Ok(Self {
-            list: start("list", ground, events, |ground, (), _, send| send(Event::Listed(list(ground))))?,
+            list: start("list", ground, events, |ground, (), progress, send| {
+                send(Event::Listed(match &ground.other {
+                    None => list(ground),
+                    Some(other) => list_of(other, progress),
+                }));
+            })?,
             counts: start("counts", ground, events, count)?,
             diffs: start("diff", ground, events, |ground, (id, of), progress, send| {
                 match of {
                     DiffOf::Since => {
-                        unless_stopped(compare(ground, id, progress)).map(|patch| send(Event::Compared(id, patch)))
+                        let patch = ground.stored(id, progress).map(|stored| compare(ground, stored, progress));
+                        unless_cancelled(patch, progress).map(|patch| send(Event::Compared(id, patch)))
                     }
-                    DiffOf::Turn => unless_stopped(revert::compare_turn(ground, id, progress))
-                        .map(|patch| send(Event::ComparedTurn(id, patch))),
+                    DiffOf::Turn => {
+                        let patch = ground.only_here("show the changes of a turn");
+                        let patch = patch.map(|()| revert::compare_turn(ground, id, progress));
+                        unless_cancelled(patch, progress).map(|patch| send(Event::ComparedTurn(id, patch)))
+                    }
                 };
             })?,
             finds: start("find", ground, events, |ground, path: Vec<u8>, progress, send| {
-                if let Some(found) = unless_stopped(find(ground, &path, progress)) {
+                let found = ground.only_here("find the versions of a file").map(|()| find(ground, &path, progress));
+                if let Some(found) = unless_cancelled(found, progress) {
                     send(Event::Found(path, found));
                 }
             })?,
@@ -146,18 +158,32 @@ fn start<T: Send + 'static>(
     Ok(slot)
 }
 
+impl Trouble {
+    pub(super) fn of(error: &Error) -> Self {
+        Self { message: plain(&error.to_string()), hint: hints::of(error).map(|hint| plain(&hint)) }
+    }
+}
+
 impl From<Error> for Trouble {
     fn from(error: Error) -> Self {
-        Self { message: plain(&error.to_string()), hint: hints::of(&error).map(|hint| plain(&hint)) }
+        Self::of(&error)
     }
 }
 
 /// Returns `None` if the request was cancelled by a newer one.
-fn unless_stopped<T>(result: piton::Result<T>) -> Option<Result<T, Trouble>> {
+fn unless_cancelled<T>(result: Result<piton::Result<T>, Trouble>, progress: &Progress) -> Option<Result<T, Trouble>> {
     match result {
-        Err(error) if error.kind() == ErrorKind::Stopped => None,
-        result => Some(result.map_err(Trouble::from)),
+        Ok(Err(error)) if error.kind() == ErrorKind::Stopped => None,
+        Err(_) if progress.is_cancelled() => None,
+        Ok(result) => Some(result.map_err(Trouble::from)),
+        Err(trouble) => Some(Err(trouble)),
     }
+}
+
+/// Returns the rows of another machine.
+fn list_of(other: &OtherMachine, progress: &Progress) -> Result<(Vec<Row>, Option<String>), Trouble> {
+    let answer: ListAnswer = other.list_with(progress).map_err(|error| trouble(&error))?;
+    Ok(((1..).zip(&answer.rows).map(|(number, sent)| Row::of_machine(number, sent)).collect(), None))
 }
 
 fn list(ground: &Ground) -> Result<(Vec<Row>, Option<String>), Trouble> {
@@ -174,6 +200,9 @@ fn list(ground: &Ground) -> Result<(Vec<Row>, Option<String>), Trouble> {
 /// Sends the counts of each checkpoint. An error is ignored here: the row has no counts, and the error shows when the
 /// checkpoint is compared or restored.
 fn count(ground: &Ground, ids: Vec<CheckpointId>, progress: &Progress, send: &dyn Fn(Event)) {
+    if ground.other.is_some() {
+        return;
+    }
     let Ok(history) = History::of(&ground.store, &ground.project) else { return };
     for id in ids {
         if progress.is_cancelled() {
@@ -188,7 +217,7 @@ fn count(ground: &Ground, ids: Vec<CheckpointId>, progress: &Progress, send: &dy
 }
 
 fn compare(ground: &Ground, id: CheckpointId, progress: &Progress) -> piton::Result<Patch> {
-    let Ground { store, project, settings } = ground;
+    let Ground { store, project, settings, .. } = ground;
     let diff = diff(store, project, (&id.to_string(), None), &[], settings, progress)?;
     Ok(Patch::new(&diff))
 }
@@ -196,7 +225,7 @@ fn compare(ground: &Ground, id: CheckpointId, progress: &Progress) -> piton::Res
 /// Returns the checkpoints in which the file differs from the one before, and those in which it differs from the
 /// current file.
 fn find(ground: &Ground, path: &[u8], progress: &Progress) -> piton::Result<HashSet<CheckpointId>> {
-    let Ground { store, project, settings } = ground;
+    let Ground { store, project, settings, .. } = ground;
     let history = History::of(store, project)?;
     let versions = history.versions(path)?;
     let rows = history.checkpoints().iter().zip(versions).filter(|(checkpoint, _)| checkpoint.is_row());
@@ -222,11 +251,11 @@ fn find(ground: &Ground, path: &[u8], progress: &Progress) -> piton::Result<Hash
 
 fn prepare<'a>(
     ground: &'a Ground,
-    deed: &RestoreRequest,
+    (deed, to): (&RestoreRequest, Option<CheckpointId>),
     (is_dry, across_sessions): (bool, bool),
     progress: &Progress,
 ) -> piton::Result<Restore<'a>> {
-    let id = deed.to.map(|id| id.to_string());
+    let id = to.map(|id| id.to_string());
     let to = id.as_deref().map_or(RestoreTo::Undo, RestoreTo::Named);
     let paths: Vec<_> = deed.path.iter().cloned().collect();
     let options = RestoreOptions::default().paths(&paths).across_sessions(across_sessions).is_dry(is_dry);
@@ -268,14 +297,16 @@ fn with_fork(ground: &Ground, mut planned: Planned) -> Result<(Planned, Option<C
 }
 
 fn plan(ground: &Ground, deed: &RestoreRequest, progress: &Progress) -> Result<Planned, Trouble> {
-    let prepared = prepare(ground, deed, (true, false), progress)?;
+    let to = deed.to.map(|id| ground.stored(id, progress)).transpose()?;
+    let prepared = prepare(ground, (deed, to), (true, false), progress)?;
     Ok(with_fork(ground, describe(deed, &prepared))?.0)
 }
 
 /// Carries out the plan that the user confirmed. Fails with `Busy`, without touching anything, if the plan would be a
 /// different one by then.
 fn restore(ground: &Ground, agreed: &Planned, across: bool, progress: &Progress) -> Result<JobResult, Trouble> {
-    let prepared = prepare(ground, &agreed.deed, (false, across), progress)?;
+    let to = agreed.deed.to.map(|_| agreed.target);
+    let prepared = prepare(ground, (&agreed.deed, to), (false, across), progress)?;
     let (planned, mut fork) = with_fork(ground, describe(&agreed.deed, &prepared))?;
     if planned != *agreed {
         return Err(Error::new(ErrorKind::Busy, "restore")

@@ -2,9 +2,12 @@
 //! name has a slash.
 
 use std::borrow::Cow;
+use std::path::PathBuf;
 
+use anyhow::Context as _;
 use clap::Args;
-use piton::{Error, ErrorKind};
+use piton::{CheckpointId, Error, ErrorKind, Progress};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::local;
@@ -60,6 +63,18 @@ pub(crate) fn local_name<'a>(
     }
 }
 
+/// Fails with `Invalid` for the name of a checkpoint on another machine: `what` completes "cannot …".
+pub(crate) fn only_here(name: &str, what: &str) -> piton::Result<()> {
+    match name.contains('/') {
+        false => Ok(()),
+        true => Err(Error::new(ErrorKind::Invalid, what)
+            .because(format!(
+                "{name} is a checkpoint of another machine, and the turns since then are known only there"
+            ))
+            .with_hint(format!("`piton restore {name}` restores all of its files; `piton undo` goes back"))),
+    }
+}
+
 /// Fetches the checkpoint `NAME/N` into the store; with paths, only these.
 pub(crate) fn fetch(
     name: &str,
@@ -74,18 +89,67 @@ pub(crate) fn fetch(
             .with_hint("`piton machines` lists the machines, `piton rollback --machine NAME` their checkpoints")
             .into());
     };
-    // An empty path is the whole project.
-    let paths = if paths.iter().any(Vec::is_empty) { &[] } else { paths };
-    let mut call = RemoteCall::new("fetch")
-        .option("--machine", Some(machine))
-        .option("--checkpoint", Some(checkpoint))
-        .option("--directory", Some(&context.dir))
-        .option("--project", from.project.as_ref())
-        .option("--max-total-size-mb", Some(context.settings.max_total_size_mb.to_string()));
-    for path in paths {
-        call = call.option("--path", Some(escape(path)));
+    let other = OtherMachine::of(machine, from, context)?;
+    other.program.ask(&other.fetch_call(checkpoint, paths), output)
+}
+
+/// A machine whose checkpoints of a project are listed and fetched.
+pub(crate) struct OtherMachine {
+    program: RemoteProgram,
+    /// Name of the machine.
+    pub(crate) name: String,
+    directory: PathBuf,
+    from: FromProject,
+    max_total_size_mb: u64,
+}
+
+impl OtherMachine {
+    /// Returns the machine of this name; that there is one is found out later. Fails with `NotFound` without a remote.
+    pub(crate) fn of(name: &str, from: &FromProject, context: &Context) -> piton::Result<Self> {
+        Ok(Self {
+            program: RemoteProgram::of(context)?,
+            name: name.to_owned(),
+            directory: context.dir.clone(),
+            from: from.clone(),
+            max_total_size_mb: context.settings.max_total_size_mb,
+        })
     }
-    RemoteProgram::of(context)?.ask(&call, output)
+
+    fn call(&self, verb: &str) -> RemoteCall {
+        RemoteCall::new(verb)
+            .option("--machine", Some(&self.name))
+            .option("--directory", Some(&self.directory))
+            .option("--project", self.from.project.as_ref())
+    }
+
+    fn fetch_call(&self, checkpoint: &str, paths: &[Vec<u8>]) -> RemoteCall {
+        let mut call = self
+            .call("fetch")
+            .option("--checkpoint", Some(checkpoint))
+            .option("--max-total-size-mb", Some(self.max_total_size_mb.to_string()));
+        // An empty path is the whole project.
+        let paths = if paths.iter().any(Vec::is_empty) { &[] } else { paths };
+        for path in paths {
+            call = call.option("--path", Some(escape(path)));
+        }
+        call
+    }
+
+    /// Returns the checkpoints of the project, as the program lists them.
+    pub(crate) fn list<T: DeserializeOwned>(&self, output: &Output) -> anyhow::Result<T> {
+        self.program.ask(&self.call("list"), output)
+    }
+
+    /// Like [`Self::list`], but only counts the progress.
+    pub(crate) fn list_with<T: DeserializeOwned>(&self, progress: &Progress) -> anyhow::Result<T> {
+        self.program.ask_with(&self.call("list"), progress)
+    }
+
+    /// Fetches a checkpoint, and returns its id in this store.
+    pub(crate) fn fetch_with(&self, id: CheckpointId, progress: &Progress) -> anyhow::Result<CheckpointId> {
+        let answer: FetchJson = self.program.ask_with(&self.fetch_call(&id.to_string(), &[]), progress)?;
+        CheckpointId::from_hex(answer.id.as_bytes()).context("cannot read the answer of piton-remote")
+    }
 }
 
 /// Returns a path in printable ASCII: each other byte and `%` as `%` and two hexadecimal digits.

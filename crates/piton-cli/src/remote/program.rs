@@ -150,7 +150,12 @@ impl RemoteProgram {
     /// Runs the program and returns its answer. Shows its progress; the first signal ends it. Fails with the error that
     /// it reports, or with `Stopped`.
     pub(crate) fn ask<T: DeserializeOwned>(&self, call: &RemoteCall, output: &Output) -> anyhow::Result<T> {
-        let answer = watch_remote(output, |progress| self.run(call, progress))?;
+        watch_remote(output, |progress| self.ask_with(call, progress))
+    }
+
+    /// Like [`Self::ask`], but only counts the progress, and ends the program when that is cancelled.
+    pub(crate) fn ask_with<T: DeserializeOwned>(&self, call: &RemoteCall, progress: &Progress) -> anyhow::Result<T> {
+        let answer = self.run(call, progress)?;
         if let Ok(answer) = serde_json::from_slice::<ErrorAnswer>(&answer.stdout) {
             let ErrorBody { kind, message, hint } = answer.error;
             return Err(Relayed(Failure { kind, message, hint }).into());

@@ -6,7 +6,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use serde_json::Value;
 use testkit::{Sandbox, clean_command, files_in};
 
-use crate::kit::run;
+use crate::kit::{PITON, run};
+use crate::picker::Terminal;
 use crate::remote_kit::Machine;
 
 /// Returns two machines. The first has two checkpoints of three files, of which everything is pushed.
@@ -85,6 +86,44 @@ fn diff_show_export_and_fetch_take_the_name_of_another_machine() {
     let id = fetched["id"].as_str().expect("an id");
     laptop.piton(&["restore", id]).done();
     assert_eq!(laptop.read("a.txt").as_deref(), Some("one\n"));
+}
+
+#[test]
+fn the_picker_shows_and_restores_checkpoints_of_another_machine() {
+    let sandbox = Sandbox::new();
+    let (_, laptop) = two_machines(&sandbox);
+    laptop.write("own.txt", "mine\n");
+    let (home, project) = (laptop.home.display(), laptop.project.display());
+    let set = format!("cd {project}; export HOME={home} PITON_REMOTE=false");
+    let line = format!("{set}; {PITON} rollback --machine box --project code");
+    let Some(terminal) = Terminal::open(&sandbox, (120, 35), &line) else { return };
+    let screen = terminal.wait_for("2 checkpoints in");
+    assert!(screen.contains("in box (/") && screen.contains("second") && screen.contains("first  <good>"), "{screen}");
+    terminal.press(&["j"]).wait_for("-one");
+    terminal.press(&["v"]).wait_for("these are checkpoints of box");
+    terminal.press(&["Escape"]).wait_until_gone("these are");
+    terminal.press(&["Enter"]).wait_for("3 files written, 1 removed");
+    terminal.press(&["y"]).wait_for("Restored to");
+    assert_eq!((laptop.read("a.txt").as_deref(), laptop.read("own.txt")), (Some("one\n"), None));
+    terminal.press(&["u"]).wait_for("Undo: back to");
+    terminal.press(&["y"]).wait_for("own.txt");
+    terminal.press(&["q"]);
+    terminal.is_clean(0);
+    assert_eq!((laptop.read("a.txt"), laptop.read("own.txt").as_deref()), (None, Some("mine\n")));
+    // Piped, it is the list.
+    let list = laptop.piton(&["rollback", "--machine", "box", "--project", "code"]).done().stdout;
+    assert!(list.contains("Checkpoints of"), "{list}");
+}
+
+#[test]
+fn edits_are_kept_with_checkpoints_of_this_machine_only() {
+    let sandbox = Sandbox::new();
+    let (_, laptop) = two_machines(&sandbox);
+    laptop.write("a.txt", "mine\n");
+    let refused = laptop.piton(&["restore", "box/1", "--keep-edits", "--project", "code"]).failed(2);
+    assert!(refused.stderr.contains("is a checkpoint of another machine"), "{refused:?}");
+    assert!(refused.stderr.contains("`piton restore box/1`"), "{refused:?}");
+    assert_eq!(laptop.read("a.txt").as_deref(), Some("mine\n"));
 }
 
 #[test]
