@@ -9,7 +9,7 @@ use std::path::Path;
 use memmap2::{Advice, MmapMut};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir, ResolveFlags};
 use rustix::io::Errno;
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::ClockId;
 
 use super::{FileTime, Kind, Stat, file_mode, stat_at};
 
@@ -94,6 +94,5 @@ pub(super) fn prefer_huge_pages(memory: &MmapMut) {
 
 /// Returns the time that file systems give to a file that changes now.
 pub(super) fn file_clock() -> FileTime {
-    let time = clock_gettime(ClockId::RealtimeCoarse);
-    FileTime { secs: time.tv_sec, nanos: u32::try_from(time.tv_nsec).unwrap_or(0) }
+    FileTime::of_clock(ClockId::RealtimeCoarse)
 }

@@ -13,10 +13,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use memmap2::MmapMut;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::time::{ClockId, clock_gettime};
 
 mod beneath;
 mod change;
@@ -127,8 +128,12 @@ impl FileTime {
 
     /// Returns the present time. No file that changed before has a later one.
     pub(crate) fn now() -> Self {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self { secs: i64::try_from(since.as_secs()).unwrap_or(i64::MAX), nanos: since.subsec_nanos() }
+        Self::of_clock(ClockId::Realtime)
+    }
+
+    fn of_clock(clock: ClockId) -> Self {
+        let time = clock_gettime(clock);
+        Self { secs: time.tv_sec, nanos: u32::try_from(time.tv_nsec).unwrap_or(0) }
     }
 
     /// Waits until every file that changes is given a later time than this one: file systems take their times from a
