@@ -28,8 +28,8 @@ use crate::remote::{Remote, packs_in};
 pub(crate) const COLLECT_EVERY_SECS: u64 = 24 * 60 * 60;
 /// Written by each collection when it has ended.
 const COLLECTED: &str = "time/collected";
-/// Refs that are read at the same time.
-const READS_AT_ONCE: usize = 8;
+/// Refs that are read, and objects that are deleted, at the same time.
+const AT_ONCE: usize = 8;
 
 /// Times of a garbage collection.
 #[derive(Debug, Clone, Copy)]
@@ -74,30 +74,22 @@ struct Live {
 impl Live {
     /// Reads all refs and their indexes. Fails if one of them cannot be read: what it leads to is unknown.
     fn read(remote: &Remote, keys: &HashSet<RefKey>) -> Result<Self> {
-        let (keys, next, live) = (Vec::from_iter(keys), AtomicUsize::new(0), Mutex::new(Ok(Self::default())));
-        let work = || {
-            while let Some(key) = keys.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let read = Self::of_ref(remote, key);
-                let mut live = live.lock().expect("no thread panics with it");
-                match (read, &mut *live) {
-                    (Ok(read), Ok(live)) => {
-                        live.packs.extend(read.packs);
-                        live.indexes.extend(read.indexes);
-                    }
-                    (Err(error), _) => {
-                        *live = Err(error);
-                        return;
-                    }
-                    (Ok(_), Err(_)) => return,
+        let live = Mutex::new(Ok(Self::default()));
+        at_once(&Vec::from_iter(keys), |key| {
+            let read = Self::of_ref(remote, key);
+            let mut live = live.lock().expect("no thread panics with it");
+            match (read, &mut *live) {
+                (Ok(read), Ok(live)) => {
+                    live.packs.extend(read.packs);
+                    live.indexes.extend(read.indexes);
+                    true
                 }
+                (Err(error), _) => {
+                    *live = Err(error);
+                    false
+                }
+                (Ok(_), Err(_)) => false,
             }
-        };
-        std::thread::scope(|scope| {
-            for _ in 1..READS_AT_ONCE.min(keys.len()) {
-                // If no thread can be started, the others do its work.
-                let _ = std::thread::Builder::new().spawn_scoped(scope, work);
-            }
-            work();
         });
         live.into_inner().expect("no thread panics with it")
     }
@@ -112,6 +104,19 @@ impl Live {
         }
         Ok(live)
     }
+}
+
+/// Calls `work` for each of the items, several at the same time, until it returns false.
+fn at_once<T: Sync>(items: &[T], work: impl Fn(&T) -> bool + Sync) {
+    let next = AtomicUsize::new(0);
+    let go_on = || while items.get(next.fetch_add(1, Ordering::Relaxed)).is_some_and(&work) {};
+    std::thread::scope(|scope| {
+        for _ in 1..AT_ONCE.min(items.len()) {
+            // If no thread can be started, the others do its work.
+            let _ = std::thread::Builder::new().spawn_scoped(scope, go_on);
+        }
+        go_on();
+    });
 }
 
 /// Deletes what nothing refers to, and lists what may be deleted next time. Fails with `Invalid` if this machine was added
@@ -221,23 +226,32 @@ fn complete(remote: &Remote, info: &ObjectInfo, tomb: &Tomb, live: &Live, report
     let indexes = tomb.indexes.iter().filter(|name| !live.indexes.contains(*name)).map(|name| format!("idx/{name}"));
     let packs = tomb.packs.iter().filter(|name| !live.packs.contains(*name)).map(|name| format!("pack/{name}"));
     let mut failure = None;
-    for key in indexes.chain(packs) {
-        let deleted = remote.bucket.head(&key).and_then(|found| {
-            let bytes = found.map(|found| remote.bucket.delete(&key).map(|()| found.bytes));
-            bytes.transpose()
-        });
-        match deleted {
-            Ok(Some(bytes)) => {
-                report.deleted += 1;
-                report.bytes_freed += bytes;
+    for keys in [indexes.collect::<Vec<_>>(), packs.collect()] {
+        let done = Mutex::new((&mut *report, &mut failure));
+        at_once(&keys, |key| {
+            let deleted = remote.bucket.head(key).and_then(|found| {
+                let bytes = found.map(|found| remote.bucket.delete(key).map(|()| found.bytes));
+                bytes.transpose()
+            });
+            let mut done = done.lock().expect("no thread panics with it");
+            match deleted {
+                Ok(Some(bytes)) => {
+                    done.0.deleted += 1;
+                    done.0.bytes_freed += bytes;
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    let is_denied = error.kind == RemoteErrorKind::Denied;
+                    *done.1 = Some(error);
+                    return !is_denied;
+                }
             }
-            Ok(None) => {}
-            Err(error) if error.kind == RemoteErrorKind::Denied => return Err(error),
-            Err(error) => failure = Some(error),
-        }
+            true
+        });
     }
     match failure {
         None => remote.bucket.delete(&info.key),
+        Some(error) if error.kind == RemoteErrorKind::Denied => Err(error),
         // The tomb stays, and the next run goes on with it.
         Some(error) => {
             report.waiting.push(format!("{} is not done: {error}", info.key));
