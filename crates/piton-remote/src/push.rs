@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use piton::{CheckpointId, ObjectId, ObjectKind, Outgoing, Progress, SentCheckpoint, SentProject, Store};
@@ -438,7 +437,6 @@ impl Pusher<'_> {
         while at < objects.len() {
             self.meter.check()?;
             let pack = Outgoing::open(self.store)?.pack(&objects[at..], &self.dir, &progress)?;
-            self.meter.total.fetch_add(pack.bytes, Ordering::Relaxed);
             let info = send_pack(self.remote, &pack, &self.dir, self.meter)?;
             add_pack(index, &info, &pack);
             let mut alone = Index::default();

@@ -56,6 +56,7 @@ pub(crate) fn send_pack(remote: &Remote, pack: &BuiltPack, dir: &Path, meter: &M
     };
     let Some(keys) = &remote.keys else {
         let name = object_name(&pack.bytes.to_be_bytes())?;
+        meter.total.fetch_add(pack.bytes, Ordering::Relaxed);
         remote.bucket.put_file(&format!("pack/{name}"), pack.path(), &mut sent)?;
         return Ok(PackInfo::new(name, pack.bytes, None, &remote.config.writer));
     };
@@ -67,8 +68,10 @@ pub(crate) fn send_pack(remote: &Remote, pack: &BuiltPack, dir: &Path, meter: &M
     drop(out);
     // The head holds 16 random bytes.
     let name = object_name(head.bytes())?;
+    let bytes = seal::sealed_bytes(pack.bytes);
+    meter.total.fetch_add(bytes, Ordering::Relaxed);
     remote.bucket.put_file(&format!("pack/{name}"), sealed.path(), &mut sent)?;
-    Ok(PackInfo::new(name, seal::sealed_bytes(pack.bytes), Some(&head), &remote.config.writer))
+    Ok(PackInfo::new(name, bytes, Some(&head), &remote.config.writer))
 }
 
 /// Adds the objects of a pack to an index.
