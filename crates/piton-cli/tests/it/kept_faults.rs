@@ -221,6 +221,12 @@ fn killed(operation: Operation, felt_min: usize) {
     assert!(swept.felt >= felt_min, "{swept:?}");
 }
 
+/// Makes any call of the operation fail. At least `felt_min` failures must have an effect.
+fn failing(operation: Operation, felt_min: usize) {
+    let swept = fail(|| KeptScene::new(operation));
+    assert!(swept.felt >= felt_min, "{swept:?}");
+}
+
 #[test]
 fn keeping_may_be_killed_anywhere() {
     killed(Operation::Keep, 10);
@@ -240,8 +246,7 @@ fn a_recovery_may_be_killed_anywhere() {
 
 #[test]
 fn a_recovery_survives_the_failure_of_any_call() {
-    let swept = fail(|| KeptScene::new(Operation::Recover));
-    assert!(swept.felt >= 10, "{swept:?}");
+    failing(Operation::Recover, 10);
 }
 
 #[test]
@@ -251,8 +256,7 @@ fn taking_a_recovery_back_may_be_killed_anywhere() {
 
 #[test]
 fn taking_a_recovery_back_survives_the_failure_of_any_call() {
-    let swept = fail(|| KeptScene::new(Operation::Undo));
-    assert!(swept.felt >= 10, "{swept:?}");
+    failing(Operation::Undo, 10);
 }
 
 #[test]
@@ -262,6 +266,5 @@ fn a_release_may_be_killed_anywhere() {
 
 #[test]
 fn a_release_survives_the_failure_of_any_call() {
-    let swept = fail(|| KeptScene::new(Operation::Release));
-    assert!(swept.felt >= 3, "{swept:?}");
+    failing(Operation::Release, 3);
 }
