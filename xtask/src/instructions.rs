@@ -36,7 +36,7 @@ struct Call {
     tree: TreeKind,
 }
 
-/// What is in the tree besides its files.
+/// Contents of the tree besides its files.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum TreeKind {
     Plain,

@@ -30,7 +30,7 @@ pub(crate) struct FileListing {
     pub(crate) dirs: Vec<RepositoryFile>,
     /// Directories named `objects`: of the repository and of those of its submodules.
     pub(crate) object_roots: Vec<Vec<u8>>,
-    /// What is left out, in words.
+    /// Descriptions of the parts that are left out.
     pub(crate) left_out: Vec<String>,
 }
 
