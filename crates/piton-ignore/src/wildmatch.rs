@@ -60,6 +60,15 @@ const STEPS: usize = 1 << 20;
 /// Compiles a pattern without NUL bytes. Returns `None` if no text can match it: a set that is not closed or names an
 /// unknown class, or a trailing backslash.
 pub(crate) fn compile(pattern: &[u8], against: Against) -> Option<Shape> {
+    // Most patterns of a list are a name, or a star and the end of one.
+    if !pattern.iter().any(is_special) {
+        return Some(Shape::Literal(pattern.into()));
+    }
+    if let (Against::Name, Some(ending)) = (against, pattern.strip_prefix(b"*"))
+        && !ending.iter().any(is_special)
+    {
+        return Some(Shape::Ending(ending.into()));
+    }
     let mut head = tokens(pattern, against)?;
     if let Some(literal) = literal(&head) {
         return Some(Shape::Literal(literal));
@@ -81,6 +90,10 @@ pub(crate) fn compile(pattern: &[u8], against: Against) -> Option<Shape> {
     Some(Shape::Glob(Glob { head: head.into(), middle: middle.into(), tail: tail.into(), least, needed }))
 }
 
+fn is_special(byte: &u8) -> bool {
+    matches!(byte, b'*' | b'?' | b'[' | b'\\')
+}
+
 fn literal(tokens: &[Token]) -> Option<Box<[u8]>> {
     tokens.iter().map(Token::byte).collect()
 }
@@ -97,8 +110,7 @@ fn bit_of(byte: u8) -> u64 {
 }
 
 fn tokens(pattern: &[u8], against: Against) -> Option<Vec<Token>> {
-    let special = |b: &u8| matches!(b, b'*' | b'?' | b'[' | b'\\');
-    let first_special = pattern.iter().position(special).unwrap_or(pattern.len());
+    let first_special = pattern.iter().position(is_special).unwrap_or(pattern.len());
     let mut tokens = Vec::new();
     let mut at = 0;
     while let Some(&byte) = pattern.get(at) {

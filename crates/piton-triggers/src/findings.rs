@@ -31,6 +31,10 @@ pub(super) struct Findings<'a> {
     pub(super) guessing: bool,
     hints: Vec<(Word, Cwd)>,
     pub(super) losses: Vec<Loss>,
+    /// Paths that are moved, each with the path that it gets or the directory that it is moved to.
+    pub(super) moves: Vec<(PathBuf, PathBuf)>,
+    /// Directories in which an archive is unpacked.
+    pub(super) unpacks: Vec<PathBuf>,
     /// Operands of destroying commands that are not known.
     pub(super) unread: Vec<String>,
     pub(super) runs: Vec<Run>,

@@ -2,7 +2,7 @@
 
 use super::findings::Findings;
 use super::harmless::options_avoid;
-use super::losses;
+use super::losses_git;
 use super::place::Cwd;
 use super::word::Word;
 
@@ -137,7 +137,7 @@ pub(super) fn run(found: &mut Findings<'_>, args: &[Word], cwd: &Cwd) {
     let keeps = verb.known().is_some_and(|verb| KEEPS.contains(&verb)) && !(may_force && rest.iter().any(is_forced));
     found.destroys |= !keeps;
     found.mark(&here);
-    losses::of_git(found, &verb.text, rest, &here);
+    losses_git::of_git(found, &verb.text, rest, &here);
     if PLACES.contains(&verb.text.as_str()) {
         let operands = rest.iter().filter(|word| !word.maybe_option() && !word.text.contains(':'));
         operands.for_each(|word| found.mark_target(word, &here));

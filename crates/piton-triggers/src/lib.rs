@@ -21,6 +21,8 @@ mod heredoc;
 mod limits;
 mod loss;
 mod losses;
+mod losses_git;
+mod options;
 mod parse;
 mod parts;
 mod place;
@@ -70,6 +72,8 @@ pub struct Verdict {
     pub paths: Vec<PathBuf>,
     /// What it destroys: files that are removed, replaced or written over.
     pub losses: Vec<Loss>,
+    /// Directories in which it unpacks an archive over existing files. Only the archive names those files.
+    pub unpacks: Vec<PathBuf>,
     /// Operands of destroying commands that are not known, shortened.
     pub unread: Vec<String>,
     /// Programs that it runs and whose text is not part of it.
@@ -125,8 +129,8 @@ fn walk(command: &str, cwd: &Path, home: Option<&Path>) -> Verdict {
     let holders = found.dirs.iter().filter(is_held).cloned().collect();
     let destroys = found.destroys;
     found.finish_losses();
-    let Findings { starts, dirs, paths, losses, unread, runs, .. } = found;
-    Verdict { may_change, destroys, dirs, holders, starts, paths, losses, unread, runs, summary }
+    let Findings { starts, dirs, paths, losses, unpacks, unread, runs, .. } = found;
+    Verdict { may_change, destroys, dirs, holders, starts, paths, losses, unpacks, unread, runs, summary }
 }
 
 fn unsure(command: &str, cwd: &Path) -> Verdict {

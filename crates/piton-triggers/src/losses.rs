@@ -6,10 +6,11 @@
 //! Operands are text: a pattern is resolved by the caller, who may look at the file system. A variable is replaced by
 //! every value that the command itself gives it; any other makes the operand unknown.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::findings::Findings;
 use super::loss::{Found, Loss, LossExtent, LossKind};
+use super::options::{OptionTable, Options};
 use super::place::{Cwd, normalise};
 use super::word::Word;
 
@@ -36,15 +37,37 @@ impl Findings<'_> {
         cwd: &Cwd,
     ) {
         for word in words {
-            for operand in self.operands(word, Some(kind), cwd) {
-                self.add_loss(Loss {
-                    path: operand.path,
-                    is_pattern: operand.is_pattern,
-                    kind,
-                    extent: extent.clone(),
-                });
+            for Operand { path, is_pattern } in self.operands(word, Some(kind), cwd) {
+                let moved = self.moved_to(&path, extent);
+                self.add_loss(Loss { path, is_pattern, kind, extent: extent.clone() });
+                for path in moved {
+                    self.add_loss(Loss { path, is_pattern: false, kind: LossKind::Unlinked, extent: LossExtent::Tree });
+                }
             }
         }
+    }
+
+    /// Records that files are moved: what a later command destroys there was here when the command began.
+    fn note_move(&mut self, sources: &[PathBuf], to: &Word, cwd: &Cwd) {
+        for to in self.operands(to, None, cwd) {
+            let room = LOSSES_MAX.saturating_sub(self.moves.len());
+            self.moves.extend(sources.iter().take(room).map(|from| (from.clone(), to.path.clone())));
+        }
+    }
+
+    /// Returns the paths whose files an earlier part of the command moves to a path that is destroyed.
+    fn moved_to(&self, path: &Path, extent: &LossExtent) -> Vec<PathBuf> {
+        let mut found = Vec::new();
+        for (from, to) in &self.moves {
+            if to.starts_with(path) && matches!(extent, LossExtent::Tree | LossExtent::Below { .. }) {
+                found.push(from.clone());
+            } else if let (Ok(below), Some(name)) = (path.strip_prefix(to), from.file_name()) {
+                // The target may be a directory, in which the file keeps its name.
+                let below = below.strip_prefix(name).unwrap_or(below);
+                found.push(if below.as_os_str().is_empty() { from.clone() } else { from.join(below) });
+            }
+        }
+        found
     }
 
     fn add_loss(&mut self, loss: Loss) {
@@ -180,10 +203,7 @@ pub(super) fn of(found: &mut Findings<'_>, name: &str, args: &[Word], operands: 
         "shred" | "truncate" | "tee" | "sponge" => found.lose(all, LossKind::Rewritten, &LossExtent::File, cwd),
         "mv" | "cp" | "install" | "ln" | "rsync" => copies(found, name, args, operands, cwd),
         "perl" => found.lose(all, LossKind::Unlinked, &LossExtent::File, cwd),
-        "curl" | "wget" | "sort" => {
-            let file = value_of(args, if name == "wget" { 'O' } else { 'o' }, "--output");
-            found.lose(file.as_ref(), LossKind::Rewritten, &LossExtent::File, cwd);
-        }
+        "curl" | "wget" | "sort" => outputs(found, name, args, cwd),
         "sqlite3" => {
             let is_query = all.get(1).is_some_and(|sql| sql.text.trim_start().to_lowercase().starts_with("select"));
             let file = all.first().filter(|_| !is_query);
@@ -229,9 +249,18 @@ fn copies(found: &mut Findings<'_>, name: &str, args: &[Word], operands: Operand
     }
     let mut sources = Vec::new();
     for word in from {
-        sources.extend(found.operands(word, None, cwd).into_iter().map(|operand| operand.path));
+        let means_contents = matches!(word.text.rsplit('/').next(), Some("." | "..")) && name != "mv";
+        for Operand { path, .. } in found.operands(word, None, cwd) {
+            match means_contents {
+                true => sources.extend([path.join("*"), path.join(".*")]),
+                false => sources.push(path),
+            }
+        }
     }
-    found.lose([to], kind, &LossExtent::Onto { sources }, cwd);
+    found.lose([to], kind, &LossExtent::Onto { sources: sources.clone() }, cwd);
+    if name == "mv" {
+        found.note_move(&sources, to, cwd);
+    }
 }
 
 /// Returns true if a word is the option, alone or among other letters.
@@ -243,48 +272,48 @@ fn is_option(word: &Word, short: char, long: &str) -> bool {
     }
 }
 
-/// Returns the argument of an option.
-fn value_of(args: &[Word], short: char, long: &str) -> Option<Word> {
-    let at = args.iter().position(|word| {
-        let text = word.text.as_str();
-        text.starts_with(long) || text.starts_with('-') && !text.starts_with("--") && text.contains(short)
-    })?;
-    let text = args[at].text.as_str();
-    match text.split_once('=') {
-        Some((_, value)) if text.starts_with("--") => Some(Word { text: value.into(), ..args[at].clone() }),
-        _ if text.starts_with("--") || text.ends_with(short) => args.get(at + 1).cloned(),
-        _ => text.split_once(short).map(|(_, value)| Word::exact(value)),
+/// Programs with an option for the file that they write, with their options that take a value.
+const OUTPUTS: &[(&str, OptionTable)] = &[
+    ("curl", OptionTable { short: "AbcCdDeEFhHKmoPQrtTuUwxXyYz", long: &["output", "output-dir", "url", "header"] }),
+    ("wget", OptionTable { short: "aABDeiIloOPQRtTUwX", long: &["output-document", "directory-prefix"] }),
+    ("sort", OptionTable { short: "kStTo", long: &["output"] }),
+];
+
+/// Programs that write a file which an option names, or the last part of an address.
+fn outputs(found: &mut Findings<'_>, name: &str, args: &[Word], cwd: &Cwd) {
+    let Some((_, table)) = OUTPUTS.iter().find(|(program, _)| *program == name) else { return };
+    let options = Options::read(args, *table);
+    let (short, long) = if name == "wget" { ("O", "output-document") } else { ("o", "output") };
+    let mut files: Vec<Word> = options.values(short, long).cloned().collect();
+    let takes_name = name == "curl" && (options.has('O', "remote-name") || options.has('\0', "remote-name-all"));
+    if takes_name {
+        let addresses = options.operands.iter().chain(options.values("url", "url"));
+        files.extend(addresses.filter_map(file_of_address));
+    }
+    let dir = options.values("output-dir", "output-dir").last().filter(|_| name == "curl");
+    for file in files.iter().filter(|file| file.text != "-") {
+        let at = dir.map_or_else(|| cwd.clone(), |dir| cwd.moved(dir, found.home));
+        found.lose([file], LossKind::Rewritten, &LossExtent::File, &at);
     }
 }
 
-/// Records what `git` destroys in the working tree: files that no commit holds.
-pub(super) fn of_git(found: &mut Findings<'_>, verb: &str, args: &[Word], here: &Cwd) {
-    let operands: Vec<Word> = args.iter().filter(|word| !word.maybe_option()).cloned().collect();
-    let has = |short: char, long: &str| args.iter().any(|word| is_option(word, short, long));
-    let dot = [Word::exact(".")];
-    match verb {
-        "clean" if has('n', "--dry-run") => {}
-        "clean" => {
-            let paths = if operands.is_empty() { &dot[..] } else { &operands };
-            found.lose(paths, LossKind::Unlinked, &LossExtent::Untracked, here);
+/// Returns the last part of the path of an address. A pattern of `curl` is not resolved.
+fn file_of_address(address: &Word) -> Option<Word> {
+    let text = address.full.split(['?', '#']).next()?;
+    let path = text.split_once("://").map_or(text, |(_, rest)| rest);
+    let (_, name) = path.rsplit_once('/')?;
+    (!name.is_empty()).then(|| match name.contains('$') {
+        true => Word { text: String::new(), full: name.to_owned(), ..address.clone() },
+        false => Word::exact(name),
+    })
+}
+
+/// Records that an archive is unpacked in the directories of a word, over files that only the archive names.
+pub(super) fn of_archive(found: &mut Findings<'_>, dir: &Word, cwd: &Cwd) {
+    for Operand { path, .. } in found.operands(dir, None, cwd) {
+        if !found.unpacks.contains(&path) {
+            found.unpacks.push(path);
         }
-        "stash" if has('a', "--all") || has('u', "--include-untracked") => {
-            found.lose(&dot, LossKind::Unlinked, &LossExtent::Untracked, here);
-        }
-        "rm" if !has('\0', "--cached") => found.lose(&operands, LossKind::Unlinked, &LossExtent::Tree, here),
-        "worktree" if operands.first().and_then(Word::known) == Some("remove") => {
-            found.lose(&operands[1..], LossKind::Unlinked, &LossExtent::Tree, here);
-        }
-        "submodule" if operands.first().and_then(Word::known) == Some("deinit") => {
-            found.lose(&operands[1..], LossKind::Unlinked, &LossExtent::Below { names: None }, here);
-        }
-        // A tracked file that is too large for a checkpoint is in no commit if it was changed.
-        _ if matches!(verb, "reset" | "restore") || verb == concat!("check", "out") => {
-            let is_path = |word: &&Word| word.text.contains(['.', '/']) || word.open;
-            let paths: Vec<Word> = operands.iter().filter(is_path).cloned().collect();
-            found.lose(&paths, LossKind::Unlinked, &LossExtent::File, here);
-        }
-        _ => {}
     }
 }
 

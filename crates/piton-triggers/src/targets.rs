@@ -3,6 +3,7 @@
 use super::findings::Findings;
 use super::loss::{LossExtent, LossKind};
 use super::losses::{self, Operands};
+use super::options::{OptionTable, Options};
 use super::place::Cwd;
 use super::runs;
 use super::word::Word;
@@ -88,9 +89,9 @@ pub(super) fn mark(found: &mut Findings<'_>, name: &str, args: &[Word], cwd: &Cw
     }
     match name {
         "dd" => dd(found, args, cwd),
-        "tar" | "bsdtar" => archive(found, args, "-C", &["--directory"], cwd),
-        "unzip" => archive(found, args, "-d", &[], cwd),
-        "patch" => archive(found, args, "-d", &["--directory"], cwd),
+        "tar" | "bsdtar" => archive(found, args, "-C", &["--directory"], tar_replaces(args), cwd),
+        "unzip" => archive(found, args, "-d", &[], unzip_replaces(args), cwd),
+        "patch" => archive(found, args, "-d", &["--directory"], false, cwd),
         "sed" | "gsed" => sed(found, args, cwd),
         _ => {
             runs::of(found, name, args, cwd);
@@ -193,7 +194,7 @@ fn dd(found: &mut Findings<'_>, args: &[Word], cwd: &Cwd) {
 }
 
 /// Marks programs that unpack or patch in a directory. Other operands may be files that they write.
-fn archive(found: &mut Findings<'_>, args: &[Word], short: &str, long: &[&str], cwd: &Cwd) {
+fn archive(found: &mut Findings<'_>, args: &[Word], short: &str, long: &[&str], replaces: bool, cwd: &Cwd) {
     let mut inside = None;
     let mut words = args.iter();
     while let Some(word) = words.next() {
@@ -210,10 +211,30 @@ fn archive(found: &mut Findings<'_>, args: &[Word], short: &str, long: &[&str], 
             found.mark_target(word, cwd);
         }
     }
+    if replaces {
+        losses::of_archive(found, inside.as_ref().unwrap_or(&Word::exact(".")), cwd);
+    }
     match inside {
         Some(dir) => mark_dir(found, &dir, cwd),
         None => found.mark(cwd),
     }
+}
+
+/// Returns true if `tar` with these arguments unpacks over existing files.
+fn tar_replaces(args: &[Word]) -> bool {
+    let table = OptionTable { short: "fCbgTX", long: &["file", "directory", "exclude"] };
+    let options = Options::read(args, table);
+    // The first word may be letters without a dash.
+    let bundled = args.first().map(|word| word.text.as_str()).filter(|text| !text.starts_with('-')).unwrap_or("");
+    let extracts = bundled.contains('x') || options.has('x', "extract") || options.has('\0', "get");
+    let spares = bundled.contains(['k', 'O']) || options.has('k', "keep-old-files") || options.has('O', "to-stdout");
+    extracts && !spares && !options.has('\0', "skip-old-files")
+}
+
+/// Returns true if `unzip` with these arguments replaces existing files without asking.
+fn unzip_replaces(args: &[Word]) -> bool {
+    let options = Options::read(args, OptionTable { short: "dPx", long: &[] });
+    options.has('o', "\0") && !"lptvzZn".chars().any(|letter| options.has(letter, "\0"))
 }
 
 /// Marks the files of `sed -i`. For other scripts that write, marks the directory that it runs in.
