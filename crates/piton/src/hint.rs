@@ -47,6 +47,8 @@ pub enum Hint {
     ListFiles,
     /// See what could not be saved before it was destroyed, and why.
     ShowUnsaved,
+    /// List everything that was lost, with the names of what was kept.
+    ListLost,
     /// Look at the log of a file that is missing, or recover it.
     FindLostFile,
     /// List the turns that began from a checkpoint.

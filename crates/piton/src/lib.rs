@@ -85,7 +85,7 @@ pub use ensured::Ensured;
 pub use error::{Error, ErrorKind, Reason, Result};
 pub use exchange::{
     FetchRequest, FetchedPath, Incoming, Outgoing, SentCheckpoint, SentProject, TreeItem, checkpoint_tree,
-    forget_fetched, repository_identity, tree_items,
+    forget_fetched, names_path, project_identity, repository_identity, tree_items,
 };
 pub use export::{CheckpointFile, ExportReport, export, export_tar, turn_patch};
 pub use git_state::{
@@ -109,16 +109,16 @@ pub use mark::{MarkOutcome, MarkReport, mark, unmark};
 pub use notice::{tell_sessions, tell_sessions_of_revert, tell_sessions_of_rewind};
 pub use piton_triggers as triggers;
 pub use progress::Progress;
-pub use project::{Project, working_dir_for_path};
+pub use project::{Project, is_system_dir, working_dir_for_path};
 pub use prune::{
     Inventory, KnownProject, Maintained, OldRepository, Policy, PruneAction, PrunePlan, PruneReason, PruneReport,
     PruneTarget, PrunedItem, clear, clear_base, clear_legacy, forget, is_due, maintain, plan_forget, plan_prune,
     plan_prune_base, plan_prune_rules, prune, prune_base,
 };
-pub use purge::{PurgeReport, find_prompt, plan_purge, purge, purge_prompt};
+pub use purge::{PurgePlan, PurgeReport, find_prompt, plan_purge, purge, purge_outside, purge_prompt};
 pub use recover::{
-    LostFrom, LostItem, LostKind, RecoverOptions, RecoverOutcome, RecoverReport, recover, recover_outside,
-    undo_recovery,
+    LostElsewhere, LostFrom, LostItem, LostKind, RecoverOptions, RecoverOutcome, RecoverReport, lost_elsewhere,
+    recover, recover_outside, undo_recovery,
 };
 pub use relpath::{BadPath, parse as parse_path};
 pub use repair::{RepairOptions, RepairReport, repair};

@@ -36,8 +36,10 @@ pub struct MarkReport {
     pub checkpoint: Option<Checkpoint>,
     /// Its id.
     pub id: CheckpointId,
-    /// Its number in the list, if it is there.
+    /// Its number in the list. `None` if it is not there any more, and for the end and the steps of a turn.
     pub number: Option<usize>,
+    /// False if only the mark has kept it, so that it is dropped.
+    pub is_kept: bool,
     /// The checkpoint that had the mark before.
     pub previous: Option<CheckpointId>,
 }
@@ -54,7 +56,7 @@ struct MarkReportJson<'a> {
     id: CheckpointId,
     /// its first seven digits
     short_id: String,
-    /// its number in the list, or null if it is not in the list any more
+    /// its number in the list, or null if it has none
     number: Option<usize>,
     /// time at which it was taken, as in RFC 3339, or null
     time: Option<Moment>,
@@ -138,10 +140,10 @@ pub fn mark(
     if outcome != MarkOutcome::Unchanged {
         store.pins.set(&locked, project.id(), &Pin { name, id: checkpoint.id }, now)?;
     }
-    let number = history.checkpoints.iter().position(|one| one.id == checkpoint.id).map(|at| at + 1);
+    let number = lookup::rows(&history).position(|one| one.id == checkpoint.id).map(|at| at + 1);
     let (mark, id) = (mark.to_owned(), checkpoint.id);
     let previous = previous.filter(|_| outcome == MarkOutcome::Moved);
-    Ok(MarkReport { outcome, mark, id, checkpoint: Some(checkpoint), number, previous })
+    Ok(MarkReport { outcome, mark, id, checkpoint: Some(checkpoint), number, is_kept: true, previous })
 }
 
 /// Removes a mark. A checkpoint that only the mark has kept is dropped. Fails with `NotFound` if no checkpoint has it.
@@ -158,7 +160,8 @@ pub fn unmark(store: &Store, project: &Project, mark: &str, now: Moment) -> Resu
     let checkpoint = objects.checkpoint(pin.id).ok();
     store.pins.remove(&locked, project.id(), &name, now)?;
     let left = store.histories.of(&objects, project.id())?;
-    let number = left.checkpoints.iter().position(|one| one.id == pin.id).map(|at| at + 1);
+    let number = lookup::rows(&left).position(|one| one.id == pin.id).map(|at| at + 1);
+    let is_kept = left.checkpoints.iter().any(|one| one.id == pin.id);
     let outcome = MarkOutcome::Unmarked;
-    Ok(MarkReport { outcome, mark: mark.to_owned(), id: pin.id, checkpoint, number, previous: None })
+    Ok(MarkReport { outcome, mark: mark.to_owned(), id: pin.id, checkpoint, number, is_kept, previous: None })
 }

@@ -86,7 +86,8 @@ impl Project {
 
     /// Returns the directory to protect before something changes at `path`, which may be missing: the project that
     /// contains it; otherwise `path` itself if it is a directory; otherwise its nearest existing directory, unless that
-    /// directly contains other projects or everybody may write to it. Returns `None` if no directory qualifies.
+    /// directly contains other projects or everybody may write to it. A directory of the system is protected only if it
+    /// has checkpoints or a marker file. Returns `None` if no directory qualifies.
     pub fn protecting(path: &Path, store: Option<&Store>, home: Option<&Path>) -> Option<PathBuf> {
         Self::protecting_beside(path, store, &Home::new(home))
     }
@@ -96,13 +97,15 @@ impl Project {
         let found = fsx::canonical(path).ok();
         let path = found.or_else(|| fsx::canonical_of_missing(path))?;
         if fsx::is_dir(&path).unwrap_or(true) {
-            return Some(project_root(&path, store, home).unwrap_or(&path).to_owned());
+            let root = project_root(&path, store, home);
+            return root.or_else(|| Some(path.as_path()).filter(|path| !is_system_dir(path))).map(Path::to_owned);
         }
         let dir = path.ancestors().skip(1).find(|dir| fsx::is_dir(dir).unwrap_or(true))?;
         if let Some(root) = project_root(dir, store, home) {
             return Some(root.to_owned());
         }
-        (!home.is_too_broad(dir) && !is_shared(dir) && !holds_projects(dir, store)).then(|| dir.to_owned())
+        let is_taken = !home.is_too_broad(dir) && !is_system_dir(dir) && !is_shared(dir) && !holds_projects(dir, store);
+        is_taken.then(|| dir.to_owned())
     }
 
     /// Returns its name in the store.
@@ -129,9 +132,14 @@ impl Project {
         }
     }
 
-    /// Creates the directory of a deleted project again, with missing ancestors, and opens it.
-    pub(crate) fn make_dir_again(&self) -> Result<Dir> {
-        make_dir(&self.dir)
+    /// Creates the directory of a deleted project again, with missing ancestors, and opens it. It gets these permission
+    /// bits, and is writable by its owner.
+    pub(crate) fn make_dir_again(&self, mode: Option<u16>) -> Result<Dir> {
+        let dir = make_dir(&self.dir)?;
+        if let Some(mode) = mode {
+            dir.set_mode(mode | 0o700).map_err(|error| Error::io("set the mode of", &self.dir, error))?;
+        }
+        Ok(dir)
     }
 
     /// Fails if the directory is missing because its disk is not mounted: restored files would be written to another
@@ -150,6 +158,20 @@ impl Project {
     pub fn is_too_broad(&self) -> bool {
         self.is_too_broad
     }
+}
+
+/// Directories of the system, in which a command may name files and nothing is a user's work.
+const SYSTEM_DIRS: [&str; 14] = [
+    "/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr", "/System",
+    "/Library",
+];
+/// Directories below those that hold files of users.
+const USER_DIRS: [&str; 5] = ["/dev/shm", "/run/media", "/run/user", "/usr/local", "/usr/src"];
+
+/// Returns true for a path at or below a directory of the system, such as `/dev`. Does not follow links.
+pub fn is_system_dir(path: &Path) -> bool {
+    let is_in = |dirs: &[&str]| dirs.iter().any(|dir| path.starts_with(dir));
+    is_in(&SYSTEM_DIRS) && !is_in(&USER_DIRS)
 }
 
 /// The user's home directory. Its links are resolved once, when it is first needed.

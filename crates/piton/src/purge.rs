@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::hint::Hint;
 use crate::id::{CheckpointId, ObjectId, ObjectKind};
 use crate::json::{AtPaths, JsonPaths};
-use crate::kept::find_kept;
+use crate::kept::{as_kept, find_kept};
 use crate::progress::Progress;
 use crate::project::Project;
 use crate::relpath;
@@ -39,6 +39,8 @@ pub struct PurgeReport {
     pub paths: Vec<Vec<u8>>,
     /// Number of distinct contents that are gone.
     pub gone: u64,
+    /// Contents that checkpoints held at these paths, local files apart. A copy of the checkpoints holds them still.
+    pub contents: Vec<ObjectId>,
     /// Contents that other paths or projects still hold: id and place, one entry per place.
     pub still_held: Vec<(ObjectId, String)>,
     /// Number of bytes freed on disk.
@@ -55,7 +57,7 @@ struct PurgeReportJson<'a> {
     gone: u64,
     /// checkpoints that have new ids, oldest first
     rewritten: Vec<RewrittenJson>,
-    /// contents that other paths or projects still hold
+    /// contents that other paths, projects or the remote still hold
     still_held: Vec<StillHeldJson<'a>>,
     /// number of bytes given back
     bytes_freed: u64,
@@ -97,16 +99,29 @@ crate::json::serialized_as! {
     PurgeReport => PurgeReportJson<'_>;
 }
 
-/// Returns the number of checkpoints that a purge would rewrite, and the paths it would remove. See the example of
-/// [`purge`].
-pub fn plan_purge(store: &Store, project: &Project, paths: &[Vec<u8>]) -> Result<(usize, Vec<Vec<u8>>)> {
+/// Plan of a purge.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PurgePlan {
+    /// Number of checkpoints that would be rewritten.
+    pub checkpoints: usize,
+    /// Number of checkpoints with whose local files a path is saved.
+    pub local: usize,
+    /// Paths that would be removed, sorted.
+    pub paths: Vec<Vec<u8>>,
+}
+
+/// Returns what a purge would do. See the example of [`purge`].
+pub fn plan_purge(store: &Store, project: &Project, paths: &[Vec<u8>]) -> Result<PurgePlan> {
     let held = store.locks.share()?;
     refuse_while_restoring(store, project)?;
     let objects = store.objects.open(&held)?;
     let purge = Purge { objects: &objects, paths };
     let AffectedHistory { mut found, pinned, chain, .. } = purge.affected(store, project)?;
-    found.extend(purge.find_local(store, project)?.1);
-    Ok((pinned.len() + chain.len(), paths_of(found)))
+    let (locals, found_local) = purge.find_local(store, project)?;
+    found.extend(found_local);
+    let local = locals.iter().filter(|(.., held)| held.is_some()).count();
+    Ok(PurgePlan { checkpoints: pinned.len() + chain.len(), local, paths: paths_of(found) })
 }
 
 /// Fails with `Busy` if a restore was interrupted: it needs its checkpoints under the ids that it recorded.
@@ -159,7 +174,10 @@ fn paths_of(found: PathVersions) -> Vec<Vec<u8>> {
     found.into_iter().map(|(path, _)| path).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// Removes the paths, files or directories, from every checkpoint of the project.
+/// Removes the paths, files or directories, from every checkpoint of the project. Kept files are not changed; the report
+/// names those that hold the paths or their contents.
+///
+/// Fails with `NotFound` if neither a checkpoint nor kept files hold one.
 ///
 /// ```
 /// use piton::{Progress, plan_purge, purge};
@@ -176,7 +194,7 @@ fn paths_of(found: PathVersions) -> Vec<Vec<u8>> {
 /// # let (settings, progress) = (piton::Settings::default().enabled(true), piton::Progress::default());
 /// # piton::take(&store, &project, &request, &settings, now, &progress)?;
 /// let paths = [b"keys.json".to_vec()];
-/// assert_eq!(plan_purge(&store, &project, &paths)?.0, 1); // looks only
+/// assert_eq!(plan_purge(&store, &project, &paths)?.checkpoints, 1); // looks only
 /// let report = purge(&store, &project, &paths, now, &Progress::default())?;
 /// assert_eq!((report.rewritten.len(), report.gone), (1, 1)); // one checkpoint has a new id, one content is gone
 /// # Ok(())
@@ -193,13 +211,20 @@ pub fn purge(
     // Fail before the rewrite if the refs cannot be read, because garbage collection would fail after it.
     store.catalog.newest_of_all()?;
     let before = store.size.count_bytes()?;
+    let dirs: Vec<_> = paths.iter().map(|path| project.dir().join(sys::name_from_bytes(path))).collect();
     let mut tries = 0..MOVES_MAX;
     let (mut report, contents) = loop {
-        match rewrite_history(store, project, paths, now)? {
-            Some(rewritten) => break rewritten,
+        match rewrite_history(store, project, paths, now) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let still_held = kept_copies(store, &dirs, &HashSet::new());
+                let report = PurgeReport { still_held, ..PurgeReport::default() };
+                return if report.still_held.is_empty() { Err(error) } else { Ok(report) };
+            }
+            Err(error) => return Err(error),
+            Ok(Some(rewritten)) => break rewritten,
             // Another process took a checkpoint meanwhile, which must be rewritten, too.
-            None if tries.next().is_some() => {}
-            None => return Err(moved_meanwhile("purge")),
+            Ok(None) if tries.next().is_some() => {}
+            Ok(None) => return Err(moved_meanwhile("purge")),
         }
     };
     collect_every(store, &collecting, now, progress)?;
@@ -210,14 +235,30 @@ pub fn purge(
         let held = contents.iter().filter(|id| is_held(&id.to_string()));
         report.still_held.extend(held.map(|id| (*id, format!("objects of the git repository of {place}"))));
     }
-    let dirs: Vec<_> = paths.iter().map(|path| project.dir().join(sys::name_from_bytes(path))).collect();
-    let kept = find_kept(store, |path| dirs.iter().any(|dir| path.starts_with(dir)), &contents);
-    let place = |path: PathBuf, set: String| format!("{} in the kept files {set}", path.display());
-    report.still_held.extend(kept.into_iter().map(|(path, set, id)| (id, place(path, set))));
+    report.still_held.extend(kept_copies(store, &dirs, &contents));
     let still_there: HashSet<_> = report.still_held.iter().map(|(id, _)| *id).collect();
     report.gone = contents.difference(&still_there).count() as u64;
     report.bytes_freed = before.saturating_sub(store.size.count_bytes()?);
     Ok(report)
+}
+
+/// Returns the copies among kept files of these paths, and of these contents.
+fn kept_copies(store: &Store, paths: &[PathBuf], contents: &HashSet<ObjectId>) -> Vec<(ObjectId, String)> {
+    let kept = find_kept(store, |path| paths.iter().any(|wanted| path.starts_with(wanted)), contents);
+    let place = |path: PathBuf, set: String| format!("{} in the kept files {set}", path.display());
+    kept.into_iter().map(|(path, set, id)| (id, place(path, set))).collect()
+}
+
+/// Reports which kept files hold paths outside of projects. No checkpoint holds such a path, so nothing is removed.
+///
+/// Fails with `NotFound` if no kept file holds one.
+pub fn purge_outside(store: &Store, paths: &[PathBuf]) -> Result<PurgeReport> {
+    let paths: Vec<_> = paths.iter().map(|path| as_kept(path)).collect();
+    let still_held = kept_copies(store, &paths, &HashSet::new());
+    if still_held.is_empty() {
+        return Err(Error::new(ErrorKind::NotFound, "purge").because("neither a checkpoint nor kept files hold it"));
+    }
+    Ok(PurgeReport { still_held, ..PurgeReport::default() })
 }
 
 /// Number of retries after another process moved the ref meanwhile.
@@ -239,6 +280,7 @@ fn rewrite_history(
     let purge = Purge { objects: &objects, paths };
     let AffectedHistory { newest, all, pins, mut found, pinned, chain } = purge.affected(store, project)?;
     let (locals, found_local) = purge.find_local(store, project)?;
+    report.contents = found.iter().map(|(_, id)| *id).collect::<BTreeSet<_>>().into_iter().collect();
     found.extend(found_local);
     if pinned.is_empty() && chain.is_empty() && locals.iter().all(|local| local.2.is_none()) {
         return Err(Error::new(ErrorKind::NotFound, "purge")

@@ -115,6 +115,9 @@ pub enum BadPath {
     /// It contains a component that no checkpoint holds.
     #[error("no checkpoint holds a path with .git in it")]
     GitDir,
+    /// It contains a NUL byte, which no file system allows.
+    #[error("the path contains a NUL byte")]
+    Nul,
 }
 
 /// Parses a path typed by a user: `./a//b/` is `a/b`, and `.` is the project itself, the empty path.
@@ -131,6 +134,9 @@ pub fn parse(typed: &[u8]) -> Result<Vec<u8>, BadPath> {
     }
     if typed[0] == b'/' {
         return Err(BadPath::Absolute);
+    }
+    if typed.contains(&0) {
+        return Err(BadPath::Nul);
     }
     let mut path = Vec::new();
     for name in typed.split(|byte| *byte == b'/').filter(|name| !matches!(*name, b"" | b".")) {

@@ -422,7 +422,10 @@ pub fn mistaken_projects(store: &Store) -> Result<Vec<StatusProblem>> {
     for (id, dir) in known.iter().filter(|(_, dir)| is_dir(dir)) {
         let inside = known.iter().filter(|(_, other)| other != dir && other.starts_with(dir)).count();
         let shown = dir.display();
+        let has_fetched = || store.pins.of(id).is_ok_and(|pins| pins.iter().any(|pin| pin.name.is_fetched()));
         let what = match inside {
+            // Checkpoints of other machines were fetched for it.
+            _ if !store.knows(id) && has_fetched() => continue,
             _ if !store.knows(id) => format!("{shown} is on record as a project, and has no checkpoint"),
             0 => continue,
             _ if has_marker(dir) => continue,

@@ -234,16 +234,20 @@ fn vouched_dirs<'a>(ground: &SurveyInput<'a>, scope: &Scope, cache: &StatCache<'
 }
 
 fn scope_of(ground: &SurveyInput<'_>, extra: Extra<'_>) -> Result<Scope> {
-    let SurveyInput { store, project, settings, .. } = *ground;
+    let scope = scope_by_rules(ground.store, ground.project, ground.settings)?;
+    let scope = scope.with_outside(extra.outside.cloned().unwrap_or_default());
+    Ok(if extra.rules_after.is_some() { scope.with_other_sum() } else { scope })
+}
+
+/// Returns the scope by the current rules alone. Fails if the exclude list of the store cannot be read.
+pub(crate) fn scope_by_rules(store: &Store, project: &Project, settings: &Settings) -> Result<Scope> {
     let list = store.exclude_list()?;
     let lists = Lists { store: &list, exclude: &settings.exclude, include: &settings.include };
     let base = store.base().strip_prefix(project.dir()).ok();
     let base = base.map(|base| base.as_os_str().as_encoded_bytes().to_vec());
     // An intent that cannot be read names no temporary file: all of them count as the user's then.
     let tokens = store.intents.get(project.id()).ok().flatten().map(|intent| intent.tokens);
-    let scope = Scope::new(project.dir(), lists, base, tokens.unwrap_or_default());
-    let scope = scope.with_outside(extra.outside.cloned().unwrap_or_default());
-    Ok(if extra.rules_after.is_some() { scope.with_other_sum() } else { scope })
+    Ok(Scope::new(project.dir(), lists, base, tokens.unwrap_or_default()))
 }
 
 /// Returns the number of bytes to read.

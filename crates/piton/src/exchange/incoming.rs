@@ -12,6 +12,7 @@ use crate::store::{
     build_tree, parse_commit, parse_tree,
 };
 use crate::time::Moment;
+use crate::worktree::dir_identity;
 
 /// Number of fetched checkpoints that a project keeps.
 const FETCHED_MAX: usize = 20;
@@ -32,6 +33,14 @@ pub struct TreeItem {
 /// Returns the tree that a commit names. Fails with `Damaged` if it is no checkpoint.
 pub fn checkpoint_tree(id: CheckpointId, commit: &[u8]) -> Result<ObjectId> {
     parse_commit(id, commit).map(|checkpoint| checkpoint.tree)
+}
+
+/// Returns true if a commit names the path as a directory without files, or as a path that the checkpoint left out. Fails
+/// with `Damaged` if it is no checkpoint.
+pub fn names_path(id: CheckpointId, commit: &[u8], path: &[u8]) -> Result<bool> {
+    let facts = parse_commit(id, commit)?.facts;
+    let is_left_out = facts.skipped.iter().any(|skipped| relpath::is_within(path, &skipped.path));
+    Ok(is_left_out || facts.empty_dirs.iter().any(|dir| relpath::is_within(dir, path)))
 }
 
 /// Returns the entries of a tree, without commits of other repositories. Fails with `Damaged` if it is invalid or holds a
@@ -68,6 +77,8 @@ pub struct FetchRequest<'a> {
     pub commit: &'a [u8],
     /// Files to fetch. `None`: all of them, whose objects must have been added.
     pub files: Option<&'a [FetchedPath]>,
+    /// With `files`: directories of the checkpoint around paths that it does not hold. Restoring such a path leaves them.
+    pub dirs: &'a [Vec<u8>],
     /// Paths that were asked for, if not all were.
     pub paths: &'a [Vec<u8>],
 }
@@ -131,6 +142,12 @@ impl<'a> Incoming<'a> {
             Err(collision) => return Err(Error::damaged("add a fetched checkpoint", collision)),
         };
         let locked = store.locks.lock_project(&held, project_id)?;
+        let mut record = store.records.get(project_id);
+        if record.dir().is_none() {
+            // Without a checkpoint of its own, the directory would be unknown. The record can be rebuilt.
+            record.touch(project.dir(), dir_identity(project.dir()), now);
+            let _ = store.records.save(&locked, project_id, &record);
+        }
         let pins = store.pins.of(project_id)?;
         let is_known = pins.iter().any(|pin| pin.id == id && pin.name.is_fetched());
         if is_known && objects.has(id) {
@@ -165,7 +182,14 @@ fn facts_of(original: &Checkpoint, request: &FetchRequest<'_>) -> crate::store::
     facts.modes.retain(|(path, _)| is_wanted(path));
     facts.empty_dirs.retain(|path| is_wanted(path));
     facts.skipped.retain(|skipped| is_wanted(&skipped.path));
-    facts.files = request.files.map_or(facts.files, |files| Some(files.len() as u64));
+    if let Some(files) = request.files {
+        // One that stock git made counts none, and says nothing about directories.
+        facts.files = facts.files.map(|_| files.len() as u64);
+        let has_files = |dir: &[u8]| files.iter().any(|file| relpath::is_within(&file.path, dir));
+        facts.empty_dirs.extend(request.dirs.iter().filter(|dir| !dir.is_empty() && !has_files(dir)).cloned());
+        facts.empty_dirs.sort();
+        facts.empty_dirs.dedup();
+    }
     (facts.restoring, facts.record) = (None, None);
     facts.fetched = Some(FetchedFrom { machine: request.machine.to_owned(), id: request.id });
     facts

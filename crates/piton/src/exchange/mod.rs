@@ -9,8 +9,20 @@
 mod incoming;
 mod outgoing;
 
-pub use incoming::{FetchRequest, FetchedPath, Incoming, TreeItem, checkpoint_tree, forget_fetched, tree_items};
+pub use incoming::{
+    FetchRequest, FetchedPath, Incoming, TreeItem, checkpoint_tree, forget_fetched, names_path, tree_items,
+};
 pub use outgoing::{Outgoing, SentCheckpoint, SentProject};
+
+/// Returns the identity of a project, the same on every machine: the name that the user gave it, else the repository that
+/// it is in, else its directory.
+pub fn project_identity(name: Option<&str>, repository: Option<&str>, directory: &str) -> String {
+    match (name, repository) {
+        (Some(name), _) => format!("name:{name}"),
+        (None, Some(repository)) => format!("git:{repository}"),
+        (None, None) => format!("path:{directory}"),
+    }
+}
 
 /// Returns the identity of the git repository that a directory is in and of its place there: see
 /// [`SentProject::repository`].

@@ -229,32 +229,48 @@ impl Export<'_> {
             return Ok(Written { size: 0, is_cloned: false });
         };
         let size = objects.blob_size(file.id)?;
-        let mut new = parent.create(name).map_err(failed)?;
-        let is_cloned = size >= CLONED_BYTES_MIN
-            && can_clone.load(Ordering::Relaxed)
-            && self.clone_current(file, size, &new, &parent, can_clone);
-        if !is_cloned {
-            new.set_len(0).map_err(failed)?;
-            write_blob(objects, file.id, &mut new)?;
-            new.flush().map_err(failed)?;
-        }
+        let may_clone = size >= CLONED_BYTES_MIN && can_clone.load(Ordering::Relaxed);
+        let cloned = if may_clone { self.clone_current(file, size, &parent, can_clone).map_err(failed)? } else { None };
+        let is_cloned = cloned.is_some();
+        let new = match cloned {
+            Some(cloned) => cloned,
+            None => {
+                let mut new = parent.create(name).map_err(failed)?;
+                write_blob(objects, file.id, &mut new)?;
+                new.flush().map_err(failed)?;
+                new
+            }
+        };
         sys::set_file_mode(&new, mode).map_err(failed)?;
         Ok(Written { size, is_cloned })
     }
 
-    /// Clones the project's file if it has the wanted contents. Returns false if it has not, or if that cannot be done.
-    fn clone_current(&self, file: &FileEntry, size: u64, new: &File, parent: &Dir, can_clone: &AtomicBool) -> bool {
-        let Some(current) = self.project.and_then(|project| project.open_file(&file.path).ok()) else { return false };
+    /// Clones the project's file if it has the wanted contents. Creates nothing and returns `None` if it has not, or if that
+    /// cannot be done.
+    fn clone_current(
+        &self,
+        file: &FileEntry,
+        size: u64,
+        parent: &Dir,
+        can_clone: &AtomicBool,
+    ) -> io::Result<Option<File>> {
+        let Some(current) = self.project.and_then(|project| project.open_file(&file.path).ok()) else {
+            return Ok(None);
+        };
         if !sys::stat_file(&current).is_ok_and(|stat| stat.kind == Kind::File && stat.size == size) {
-            return false;
+            return Ok(None);
         }
-        if !sys::clone_contents(new, &current) {
+        let name = relpath::split(&file.path).1;
+        let Some(cloned) = parent.create_clone(name, &current)? else {
             can_clone.store(false, Ordering::Relaxed);
-            return false;
-        }
+            return Ok(None);
+        };
         // The file may have changed before it was cloned: the clone itself is verified.
-        let reread = parent.open_file(relpath::split(&file.path).1);
-        reread.is_ok_and(|reread| id_of(reread, size).is_some_and(|id| id == file.id))
+        if parent.open_file(name).is_ok_and(|reread| id_of(reread, size).is_some_and(|id| id == file.id)) {
+            return Ok(Some(cloned));
+        }
+        parent.remove(name)?;
+        Ok(None)
     }
 }
 

@@ -21,7 +21,7 @@ use crate::worktree::{
 
 /// Permission bits of `packed-refs`.
 const PACKED_MODE: u16 = 0o644;
-/// Permission bits of the directory of a repository that is rebuilt.
+/// Permission bits of the directory of a repository that is rebuilt, if the state has none.
 const REPOSITORY_MODE: u16 = 0o755;
 
 /// The repository to change, and on whose behalf.
@@ -273,14 +273,40 @@ fn place_file(writer: &RepositoryWriter, path: &[u8], file: &SmallFile) -> Resul
     writer.replace(path, &file.bytes, Some(mode_of(file)))
 }
 
-/// Rebuilds a repository that is gone, in a directory beside its place, which then gets its name.
-pub(super) fn rebuild(target: &GitTarget<'_>, then: &GitSnapshot, id: ObjectId) -> Result<u64> {
-    let states = &target.store.git_states;
+/// Rebuilds a repository that is gone, in a directory beside its place, which then gets its name. Something else that
+/// has this name gets the name `aside`.
+pub(super) fn rebuild(
+    target: &GitTarget<'_>,
+    then: &GitSnapshot,
+    id: ObjectId,
+    aside: Option<&std::path::Path>,
+) -> Result<u64> {
     let common = &target.place.common;
     let mut name = common.file_name().unwrap_or_default().to_os_string();
     name.push(".piton-restore");
     let unfinished = common.with_file_name(name);
     remove_unfinished(&unfinished)?;
+    let rebuilt = rebuild_at(target, then, id, &unfinished).and_then(|objects| {
+        if let Some(aside) = aside {
+            rename_dir(common, aside)?;
+        }
+        rename_dir(&unfinished, common).map(|()| objects)
+    });
+    if rebuilt.is_err() {
+        // The first error is the one that is reported.
+        let _ = remove_unfinished(&unfinished);
+    }
+    let objects = rebuilt?;
+    if !target.place.is_linked() {
+        let text = [b"gitdir: ", crate::sys::path_bytes(&target.place.own), b"\n"].concat();
+        place_pointer(&target.place.root.join(".git"), &text)?;
+    }
+    Ok(objects)
+}
+
+/// Writes a recorded repository into a new directory, with a record of that. Returns the number of object files.
+fn rebuild_at(target: &GitTarget<'_>, then: &GitSnapshot, id: ObjectId, unfinished: &std::path::Path) -> Result<u64> {
+    let (states, common) = (&target.store.git_states, &target.place.common);
     let change = GitChange {
         kind: GitItemKind::Repository.word().to_owned(),
         name: common.display().to_string(),
@@ -297,8 +323,10 @@ pub(super) fn rebuild(target: &GitTarget<'_>, then: &GitSnapshot, id: ObjectId) 
         changes: vec![change],
     };
     states.append(target.locked, target.project.id(), &record)?;
-    let writer = RepositoryWriter::create(&unfinished, REPOSITORY_MODE)?;
-    for dir in [&b"objects/pack"[..], b"objects/info", b"refs/heads", b"refs/tags"] {
+    let mode = then.dirs.get(&b""[..]).copied().unwrap_or(REPOSITORY_MODE);
+    let writer = RepositoryWriter::create(unfinished, mode)?.with_dir_modes(then.dirs.clone());
+    let dirs = [&b"objects/pack"[..], b"objects/info", b"refs/heads", b"refs/tags"];
+    for dir in dirs.into_iter().chain(then.dirs.keys().map(Vec::as_slice)).filter(|dir| !dir.is_empty()) {
         writer.place_dir(dir)?;
     }
     let mut objects = 0;
@@ -309,10 +337,5 @@ pub(super) fn rebuild(target: &GitTarget<'_>, then: &GitSnapshot, id: ObjectId) 
         place_file(&writer, path, file)?;
     }
     writer.sync()?;
-    rename_dir(&unfinished, common)?;
-    if !target.place.is_linked() {
-        let text = [b"gitdir: ", crate::sys::path_bytes(&target.place.own), b"\n"].concat();
-        place_pointer(&target.place.root.join(".git"), &text)?;
-    }
     Ok(objects)
 }

@@ -3,7 +3,7 @@
 //! Small files are looked at first, then loose objects, then packs: git writes objects before the refs that need them, and
 //! a new pack before it removes what the pack replaces. So the objects of every ref that was read are found.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 
 use super::{GitCapture, GitCaptureOutcome};
@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind, Result, plain_io};
 use crate::id::{CheckpointId, ObjectId};
 use crate::progress::Progress;
 use crate::project::Project;
-use crate::relpath::escape;
+use crate::relpath::{self, escape};
 use crate::settings::Settings;
 use crate::store::{
     FILE_MODE, GitChange, GitState, GitStateCache, GitStateMoment, GitStateRecord, HoldObjects, HoldResult, LINK_MODE,
@@ -129,11 +129,14 @@ fn capture_changed(
     let listing = repository.list_files(input.progress).map_err(failed)?;
     let SeenFiles { watched, unwatched } = seen_files(&listing.files, i128::MAX);
     let is_same = cache.place == place.encode() && watched == cache.files && unwatched == cache.unwatched;
-    let (state, too_large) = match cache.state.filter(|id| is_same && states.has_state(project, *id)) {
+    let dirs = dir_modes(&listing.dirs);
+    let has_dirs = |id: &ObjectId| states.get(project, *id).is_ok_and(|state| state.dirs == dirs);
+    let (state, too_large) = match cache.state.filter(|id| is_same && has_dirs(id)) {
         Some(id) => (StateToSave::Known(id), Vec::new()),
         None => {
             states.prepare(input.locked, project)?;
-            let (state, too_large) = read_state(input, place, repository, &listing.files, cache)?;
+            let (mut state, too_large) = read_state(input, place, repository, &listing.files, cache)?;
+            state.dirs = dirs;
             (StateToSave::New(state), too_large)
         }
     };
@@ -188,6 +191,13 @@ fn log_state(input: &CaptureInput<'_>, state: ObjectId, is_new: bool, is_cut: bo
     states.append(input.locked, project, &record)
 }
 
+/// Returns the permission bits of directories that differ from those of the directory around them.
+fn dir_modes(dirs: &[RepositoryFile]) -> BTreeMap<Vec<u8>, u16> {
+    let all: BTreeMap<&[u8], u16> = dirs.iter().map(|dir| (dir.path.as_slice(), dir.stat.mode & 0o7777)).collect();
+    let around = |path: &[u8]| all.get(relpath::split(path).0).copied().filter(|_| !path.is_empty());
+    all.iter().filter(|(path, mode)| around(path) != Some(**mode)).map(|(path, mode)| (path.to_vec(), *mode)).collect()
+}
+
 fn seen_files(files: &[RepositoryFile], settled_before: i128) -> SeenFiles {
     SeenFiles::encode(files.iter().map(|file| (file.path.as_slice(), &file.stat)), settled_before)
 }
@@ -215,6 +225,7 @@ fn read_state(
         common: place.common.clone(),
         own,
         files: Vec::with_capacity(files.len()),
+        ..GitState::default()
     };
     let mut left_out = Vec::new();
     for file in files {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::compare::{differences, kind_of_ref};
-use super::snapshot::GitSnapshot;
+use super::snapshot::{GitSnapshot, is_id};
 use super::{GitDifference, GitItemKind, GitStateReport, RecordedGitState};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hint::Hint;
@@ -75,7 +75,8 @@ pub fn show_git_state(store: &Store, project: &Project, name: &str, progress: &P
     let history = History::of(store, project).ok();
     Ok(GitStateReport {
         recorded: recorded(&record, history.as_ref()),
-        head: then.head(),
+        head: then.head().filter(|_| !then.has_reftable()),
+        has_reftable: then.has_reftable(),
         branches: count(GitItemKind::Branch),
         tags: count(GitItemKind::Tag),
         stashes: then.stash().len(),
@@ -90,10 +91,13 @@ pub(crate) struct LostGitItem {
     pub(crate) name: String,
     pub(crate) state: ObjectId,
     pub(crate) checkpoint: Option<CheckpointId>,
+    /// True if the repository has something else under this name.
+    pub(crate) is_replaced: bool,
 }
 
 /// Returns the branches, tags, stash entries and worktrees that states since a time have and the repository lacks, the
-/// last lost first. Each is found in the newest state that has it.
+/// last lost first. Each is found in the newest state that has it. A branch that points elsewhere is lost if no ref
+/// reaches the recorded commit.
 pub(crate) fn lost_items(
     store: &Store,
     project: &Project,
@@ -102,6 +106,7 @@ pub(crate) fn lost_items(
 ) -> Result<Vec<LostGitItem>> {
     let log = store.git_states.log(project.id());
     let is_meant = |record: &&GitStateRecord| since.is_none_or(|since| record.time >= since);
+    let first = log.iter().find(is_meant).map(|record| record.state);
     let mut seen_states = BTreeSet::new();
     let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
     let mut now = None;
@@ -114,9 +119,15 @@ pub(crate) fn lost_items(
             Some(present) => present,
             None => now.insert(GitSnapshot::now(&then.place, progress)?),
         };
-        for GitDifference { kind, name, then, .. } in
-            differences(&then, present.as_ref()).into_iter().filter(|one| one.now.is_none())
-        {
+        let differences = differences(&then, present.as_ref());
+        let moved = present.as_ref().map(|present| moved_away(store, present, &differences, progress));
+        let is_moved = |one: &GitDifference| moved.as_ref().is_some_and(|moved| moved.contains(&one.name));
+        // A reftable is not parsed: any difference from the first of the states may be a loss.
+        let is_changed = |one: &GitDifference| one.kind == GitItemKind::Refs && first == Some(record.state);
+        let is_lost = |one: &GitDifference| one.now.is_none() || is_moved(one) || is_changed(one);
+        for one in differences.into_iter().filter(is_lost) {
+            let is_replaced = one.now.is_some();
+            let GitDifference { kind, name, then, .. } = one;
             let is_told = matches!(
                 kind,
                 GitItemKind::Branch
@@ -124,14 +135,38 @@ pub(crate) fn lost_items(
                     | GitItemKind::Stash
                     | GitItemKind::Worktree
                     | GitItemKind::Repository
+                    | GitItemKind::Refs
             );
             let key = if kind == GitItemKind::Stash { (kind, then) } else { (kind, Some(name.clone())) };
             if is_told && seen.insert(key) {
-                found.push(LostGitItem { kind, name, state: record.state, checkpoint: record.checkpoint });
+                let (state, checkpoint) = (record.state, record.checkpoint);
+                found.push(LostGitItem { kind, name, state, checkpoint, is_replaced });
             }
         }
     }
     Ok(found)
+}
+
+/// Returns the names of branches that point elsewhere now, and whose recorded commits no ref reaches.
+fn moved_away(
+    store: &Store,
+    present: &GitSnapshot,
+    differences: &[GitDifference],
+    progress: &Progress,
+) -> BTreeSet<String> {
+    let moved = |one: &&GitDifference| one.kind == GitItemKind::Branch && one.now.is_some();
+    let commit = |one: &GitDifference| one.then.clone().filter(|id| is_id(id));
+    let wanted: BTreeSet<String> = differences.iter().filter(moved).filter_map(commit).collect();
+    if wanted.is_empty() {
+        return BTreeSet::new();
+    }
+    let stash = present.stash().into_iter().map(|entry| entry.id);
+    let head = present.head().into_iter();
+    let tips = present.refs().into_values().chain(stash).chain(head);
+    let objects = present.place.common.join("objects");
+    let lost = store.git_states.unreachable(&objects, tips, &wanted, progress);
+    let is_lost = |one: &&GitDifference| one.then.as_ref().is_some_and(|id| lost.contains(id));
+    differences.iter().filter(moved).filter(is_lost).map(|one| one.name.clone()).collect()
 }
 
 fn nothing_recorded(name: &str) -> Error {

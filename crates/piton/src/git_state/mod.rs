@@ -244,6 +244,8 @@ pub struct GitStateReport {
     pub recorded: RecordedGitState,
     /// `HEAD` in that state, or null
     pub head: Option<String>,
+    /// true if the refs are in a reftable, which is compared as a whole: nothing in it is counted
+    pub has_reftable: bool,
     /// number of branches in that state
     pub branches: usize,
     /// number of tags in that state

@@ -48,12 +48,18 @@ pub(super) fn plan(then: &GitSnapshot, now: &GitSnapshot, id: ObjectId, options:
     planner.files();
     planner.reftable();
     let found = planner.found;
+    let (kind, why) = match then.has_reftable() {
+        true => (GitItemKind::Refs, IN_REFTABLE),
+        false => (GitItemKind::Ref, "the recorded state has nothing of this name"),
+    };
     for name in options.names.iter().filter(|name| !found.contains(*name)) {
-        let why = "the recorded state has nothing of this name".to_owned();
-        planner.plan.left.push(GitLeft { kind: GitItemKind::Ref, name: name.clone(), why });
+        planner.plan.left.push(GitLeft { kind, name: name.clone(), why: why.to_owned() });
     }
     planner.plan
 }
+
+/// Reason for which a ref alone does not come back.
+const IN_REFTABLE: &str = "the refs are in a reftable, which comes back only as a whole: by force, with everything";
 
 struct GitPlanner<'a> {
     then: &'a GitSnapshot,
@@ -133,16 +139,17 @@ impl GitPlanner<'_> {
                 continue;
             }
             let is_symbolic = value.starts_with("ref:");
+            let is_meant = is_named || is_usual || self.wants_all();
             match current {
-                None if is_named || is_usual || self.wants_all() => {
+                None if is_meant => {
                     let blocker = present.keys().find(|other| is_in_the_way(other, &name));
                     let target = blocker.map_or_else(|| name.clone(), |_| self.elsewhere(&name));
                     self.set_ref(kind, target, &short, None, value, is_symbolic);
                 }
-                Some(_) if (is_named || self.wants_all()) && self.options.is_forced => {
+                Some(_) if is_meant && self.options.is_forced => {
                     self.set_ref(kind, name, &short, current.cloned(), value, is_symbolic);
                 }
-                Some(_) if (is_named || self.wants_all()) && !is_symbolic => {
+                Some(_) if is_meant && !is_symbolic => {
                     let target = self.elsewhere(&name);
                     if present.get(&target) != Some(&value) {
                         self.set_ref(kind, target, &short, None, value, false);
@@ -271,8 +278,9 @@ impl GitPlanner<'_> {
         }
         let is_named = self.is_named(&["refs", "reftable"]);
         if now.is_some() && !(self.options.is_forced && (is_named || self.options.is_all)) {
-            let why = "the refs are in a reftable, which comes back only as a whole: by force, with everything";
-            self.leave(GitItemKind::Refs, "reftable", why);
+            if self.options.names.is_empty() || is_named {
+                self.leave(GitItemKind::Refs, "reftable", IN_REFTABLE);
+            }
             return;
         }
         let tables = self.then.files.keys().filter(|path| path.starts_with(b"reftable/") && *path != LIST);

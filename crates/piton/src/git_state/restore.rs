@@ -47,8 +47,10 @@ pub fn restore_git_state(
     }
     let target = GitTarget { store, project, locked: &locked, place: &then.place, settings, now, progress };
     let Some(present) = GitSnapshot::now(&then.place, progress)? else {
-        let objects = rebuild(&target, &then, record.state)?;
-        return Ok(report(rebuild_plan(&then), record.state, None, objects, false));
+        let planned = rebuild_plan(&then);
+        let aside = then.place.name_aside();
+        let objects = rebuild(&target, &then, record.state, aside.as_deref())?;
+        return Ok(report(planned, record.state, None, objects, false));
     };
     let mut planned = checked_plan(store, project, &then, &present, record.state, &options)?;
     if planned.items.is_empty() {
@@ -94,12 +96,16 @@ fn checked_plan(
 /// Returns the plan for a repository that is gone.
 fn rebuild_plan(then: &GitSnapshot) -> GitPlan {
     let name = then.place.common.display().to_string();
-    let item =
-        GitItem { kind: GitItemKind::Repository, name, from: None, to: Some(then.place.root.display().to_string()) };
-    GitPlan {
-        items: vec![super::plan::PlannedItem { item, actions: vec![super::plan::GitAction::Rebuild] }],
-        left: Vec::new(),
-    }
+    let to = Some(then.place.root.display().to_string());
+    let item = GitItem { kind: GitItemKind::Repository, name: name.clone(), from: None, to };
+    let mut items = vec![super::plan::PlannedItem { item, actions: vec![super::plan::GitAction::Rebuild] }];
+    // Something else is in its place.
+    items.extend(then.place.name_aside().map(|aside| {
+        let (from, to) = (Some(name), Some(aside.display().to_string()));
+        let item = GitItem { kind: GitItemKind::File, name: ".git".to_owned(), from, to };
+        super::plan::PlannedItem { item, actions: Vec::new() }
+    }));
+    GitPlan { items, left: Vec::new() }
 }
 
 pub(super) fn report(

@@ -22,6 +22,8 @@ pub(super) struct SmallFile {
 pub(super) struct GitSnapshot {
     pub(super) place: RepositoryPlace,
     pub(super) files: BTreeMap<Vec<u8>, SmallFile>,
+    /// Permission bits of directories in a recorded state; only those that differ from the directory around them.
+    pub(super) dirs: BTreeMap<Vec<u8>, u16>,
 }
 
 /// An entry of the stash.
@@ -44,7 +46,8 @@ impl GitSnapshot {
             let bytes = states.contents(project, &file.contents)?;
             files.insert(file.path.clone(), SmallFile { mode: file.mode, bytes });
         }
-        Ok(Self { place: RepositoryPlace { root: state.root, own, common: state.common }, files })
+        let place = RepositoryPlace { root: state.root, own, common: state.common };
+        Ok(Self { place, files, dirs: state.dirs })
     }
 
     /// Reads the repository at a place as it is now. Returns `None` if it is gone.
@@ -57,7 +60,7 @@ impl GitSnapshot {
             let kind = if file.stat.kind == Kind::Link { LINK_MODE } else { FILE_MODE };
             files.insert(file.path, SmallFile { mode: kind | u32::from(file.stat.mode & 0o777), bytes });
         }
-        Ok(Some(Self { place: place.clone(), files }))
+        Ok(Some(Self { place: place.clone(), files, dirs: BTreeMap::new() }))
     }
 
     pub(super) fn bytes(&self, path: &[u8]) -> Option<&[u8]> {

@@ -1,101 +1,21 @@
-//! Finds kept files that are missing or differ now, brings them back, and takes that back again.
+//! Brings kept files back, and takes that back again.
 
-use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
+use super::lost::{BackJob, KeptLoss, KeptQuery, find_lost, is_changed, original};
 use super::{KeepRequest, keep_files};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{CheckpointId, ObjectId, random_token};
+use crate::id::{CheckpointId, random_token};
 use crate::progress::Progress;
 use crate::settings::Settings;
-use crate::store::{
-    BackNote, BackRecord, BroughtBack, HeldBy, KeptEntry, KeptFiles, KeptKind, KeptSet, Store, kept_id as id_of,
-};
-use crate::sys::{self, Kind, Stat};
+use crate::store::{BackNote, BackRecord, BroughtBack, HeldBy, KeptFiles, KeptKind, KeptSet, Store, kept_id as id_of};
+use crate::sys::{Kind, Stat};
 use crate::time::Moment;
 use crate::worktree::{
-    BackAs, BackTemporaries, bring_back, bring_back_dir, bring_back_link, id_of_file, is_own_dir, make_dir,
+    BackAs, BackTemporaries, bring_back, bring_back_dir, bring_back_link, has_same_contents, is_own_dir, make_dir,
     remove_temporaries, resolved, stat_of, take_away, take_away_dir,
 };
 use piton_triggers::{Loss, LossKind};
-
-/// Files of one kept path that are missing or differ now.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct KeptLoss {
-    /// Name of the set, as `--from` takes it.
-    pub id: String,
-    /// Original path.
-    pub path: PathBuf,
-    /// Time at which it was kept.
-    pub time: Moment,
-    /// Command that was about to destroy it, in short.
-    pub reason: String,
-    /// Number of files that are missing or differ.
-    pub files: u64,
-    /// Sum of their sizes.
-    pub bytes: u64,
-    /// True if there are other files at their paths now.
-    pub is_replaced: bool,
-    /// True if the contents were changed, through another name of the file, since it was kept.
-    pub is_changed: bool,
-    pub(crate) jobs: Vec<BackJob>,
-}
-
-impl KeptLoss {
-    /// Returns the paths of its files.
-    pub(super) fn files(&self) -> impl Iterator<Item = &Path> {
-        self.jobs.iter().filter(|job| job.entry.kind != KeptKind::Dir).map(|job| job.to.as_path())
-    }
-
-    /// Removes the files at whose paths something is, and returns these paths.
-    pub(super) fn leave_existing(&mut self) -> Vec<PathBuf> {
-        let existing: Vec<PathBuf> =
-            self.jobs.iter().filter(|job| job.over.is_some()).map(|job| job.to.clone()).collect();
-        existing.iter().for_each(|path| self.leave_out(path));
-        existing
-    }
-
-    /// Returns true if a file of it is at or below this path.
-    pub(crate) fn holds(&self, path: &Path) -> bool {
-        self.jobs.iter().any(|job| job.to.starts_with(path))
-    }
-
-    /// Removes the file at this path from it.
-    pub(crate) fn leave_out(&mut self, path: &Path) {
-        let Some(at) = self.jobs.iter().position(|job| job.to == path && job.entry.kind != KeptKind::Dir) else {
-            return;
-        };
-        let job = self.jobs.remove(at);
-        self.files -= 1;
-        self.bytes -= job.entry.size;
-    }
-}
-
-/// One file, directory or link to bring back.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct BackJob {
-    set: String,
-    entry: KeptEntry,
-    to: PathBuf,
-    /// The file that is there now.
-    over: Option<Stat>,
-}
-
-/// Which kept files are meant.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct KeptQuery<'a> {
-    /// Only files at or below these paths; all if it is empty.
-    pub(crate) paths: &'a [PathBuf],
-    /// Only files in this directory.
-    pub(crate) within: Option<&'a Path>,
-    /// Only the set of this name, instead of the newest version of each file.
-    pub(crate) from: Option<&'a str>,
-    /// Only what was kept at this time or later.
-    pub(crate) since: Option<Moment>,
-    /// The oldest version of each file, instead of the newest.
-    pub(crate) is_oldest: bool,
-}
 
 /// Result of bringing files back, or of taking that back.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -107,114 +27,6 @@ pub struct BackReport {
     pub files: Vec<PathBuf>,
     /// Files that were left as they are, with the reasons.
     pub left: Vec<(PathBuf, String)>,
-}
-
-/// Finds kept files that are missing or differ now. The last kept come first, and of each file the newest version.
-pub(crate) fn find_lost(store: &Store, query: KeptQuery<'_>) -> Vec<KeptLoss> {
-    let is_meant = |path: &Path| {
-        query.within.is_none_or(|dir| path.starts_with(dir))
-            && (query.paths.is_empty() || query.paths.iter().any(|wanted| path.starts_with(wanted)))
-    };
-    let may_hold = |path: &Path| is_meant(path) || query.paths.iter().any(|wanted| wanted.starts_with(path));
-    let mut seen: HashSet<PathBuf> = HashSet::new();
-    let mut losses = Vec::new();
-    let mut sets = store.kept.sets();
-    if query.is_oldest {
-        sets.reverse();
-    }
-    for set in sets {
-        let is_old = query.since.is_some_and(|since| set.header.time.secs < since.secs);
-        let is_other = query.from.is_some_and(|from| set.id() != from);
-        if is_old || is_other || !may_hold(&set.header.path) {
-            continue;
-        }
-        let mut jobs = Vec::new();
-        for entry in store.kept.entries(&set.name).unwrap_or_default() {
-            let to = original(&set, &entry);
-            if !is_meant(&to) || entry.kind != KeptKind::Dir && !seen.insert(to.clone()) {
-                continue;
-            }
-            let over = stat_of(&to);
-            if over.as_ref().is_none_or(|now| is_other_file(&entry, now)) {
-                jobs.push(BackJob { set: set.name.clone(), entry, to, over });
-            }
-        }
-        losses.extend(loss(store, &set, jobs));
-    }
-    losses
-}
-
-/// Size up to which a kept file is read to find out if it has certain contents.
-const COMPARED_BYTES_MAX: u64 = 64 << 20;
-
-/// Returns the kept files for which `is_meant` returns true, and those with one of these contents unless they are large:
-/// the original path, the name of the set and the id of the contents.
-pub(crate) fn find_kept(
-    store: &Store,
-    is_meant: impl Fn(&Path) -> bool,
-    contents: &HashSet<ObjectId>,
-) -> Vec<(PathBuf, String, ObjectId)> {
-    let mut found = Vec::new();
-    for set in store.kept.sets() {
-        let entries = store.kept.entries(&set.name).unwrap_or_default();
-        for entry in entries.iter().filter(|entry| matches!(entry.kind, KeptKind::File(_))) {
-            let (path, file) = (original(&set, entry), store.kept.contents(&set.name, &entry.path));
-            let is_meant = is_meant(&path);
-            if !is_meant && entry.size > COMPARED_BYTES_MAX {
-                continue;
-            }
-            if let Some(id) = id_of_file(&file).filter(|id| is_meant || contents.contains(id)) {
-                found.push((path, set.id(), id));
-            }
-        }
-    }
-    found
-}
-
-fn original(set: &KeptSet, entry: &KeptEntry) -> PathBuf {
-    if entry.path.is_empty() {
-        set.header.path.clone()
-    } else {
-        set.header.path.join(sys::name_from_bytes(&entry.path))
-    }
-}
-
-/// Returns true if what is at the path now is not what was kept.
-fn is_other_file(entry: &KeptEntry, now: &Stat) -> bool {
-    let is_same_inode = (now.dev, now.ino) == (entry.dev, entry.ino);
-    match &entry.kind {
-        KeptKind::Dir => false,
-        KeptKind::Link(_) => now.kind != Kind::Link,
-        // Both names show the same contents.
-        KeptKind::File(HeldBy::Link) => !is_same_inode,
-        KeptKind::File(_) => !is_same_inode || (now.size, now.mtime) != (entry.size, entry.mtime),
-    }
-}
-
-fn loss(store: &Store, set: &KeptSet, jobs: Vec<BackJob>) -> Option<KeptLoss> {
-    let files: Vec<&BackJob> = jobs.iter().filter(|job| job.entry.kind != KeptKind::Dir).collect();
-    let first = files.first()?;
-    let is_changed = files.iter().any(|job| is_changed(store, job));
-    // A single file of a tree is named by its own path.
-    let path = if files.len() == 1 { first.to.clone() } else { set.header.path.clone() };
-    Some(KeptLoss {
-        id: set.id(),
-        path,
-        time: set.header.time,
-        reason: set.header.reason.clone(),
-        files: files.len() as u64,
-        bytes: files.iter().map(|job| job.entry.size).sum(),
-        is_replaced: files.iter().any(|job| job.over.is_some()),
-        is_changed,
-        jobs,
-    })
-}
-
-/// Returns true if a hard link shows other contents than when it was made.
-fn is_changed(store: &Store, job: &BackJob) -> bool {
-    job.entry.kind == KeptKind::File(HeldBy::Link)
-        && stat_of(&store.kept.contents(&job.set, &job.entry.path))
-            .is_some_and(|now| (now.size, now.mtime) != (job.entry.size, job.entry.mtime))
 }
 
 /// Input of [`back`].
@@ -299,6 +111,7 @@ fn one(
     let done = |stat: Option<&Stat>, saved, is_dir| {
         Some(BroughtBack::new(&job.to, stat, saved, is_dir).with_source(id_of(&job.set)))
     };
+    let saved_first = || job.over.as_ref().map(|over| save_first(store, request, &job.to, over)).transpose();
     let entry = &job.entry;
     match &entry.kind {
         KeptKind::Dir => {
@@ -306,13 +119,13 @@ fn one(
             Ok(if is_made { done(None, None, true) } else { None })
         }
         KeptKind::Link(target) => {
-            if !bring_back_link(target, &job.to).map_err(failed)? {
-                return Err("something else is there".to_owned());
-            }
-            Ok(done(stat_of(&job.to).as_ref(), None, false))
+            let saved = saved_first()?;
+            let made = bring_back_link(target, &job.to, job.over.as_ref(), temporaries, number).map_err(failed)?;
+            let made = made.ok_or("it changed meanwhile")?;
+            Ok(done(Some(&made), saved, false))
         }
         KeptKind::File(_) => {
-            let saved = job.over.as_ref().map(|over| save_first(store, request, &job.to, over)).transpose()?;
+            let saved = saved_first()?;
             let mtime = (!is_changed(store, job)).then_some(entry.mtime);
             let (from, attributes) =
                 (store.kept.contents(&job.set, &entry.path), BackAs { mode: entry.mode & 0o777, mtime });
@@ -357,7 +170,10 @@ fn save_first(
     over: &Stat,
 ) -> std::result::Result<String, String> {
     if !matches!(over.kind, Kind::File | Kind::Link) {
-        return Err("something else is there".to_owned());
+        return Err("a directory is in the way".to_owned());
+    }
+    if let Some(id) = held_version(store, path, over) {
+        return Ok(id);
     }
     let loss = Loss::file(path.to_owned(), LossKind::Unlinked);
     let wanted = KeepRequest { is_held_too: true, ..KeepRequest::new(vec![loss], Vec::new(), "a recovery") };
@@ -370,6 +186,21 @@ fn save_first(
         Some(gap) => format!("what is there now could not be saved first: {gap}"),
         None => "what is there now could not be saved first".to_owned(),
     })
+}
+
+/// Returns the set that has a file as it is now, if there is one: it is not kept again.
+fn held_version(store: &Store, path: &Path, now: &Stat) -> Option<String> {
+    let holds = |set: &KeptSet| {
+        let Ok([entry]) = <[_; 1]>::try_from(store.kept.entries(&set.name).unwrap_or_default()) else { return false };
+        let held = store.kept.contents(&set.name, &entry.path);
+        // Through another name of it, a hard link may be changed later.
+        let is_own =
+            || entry.kind != KeptKind::File(HeldBy::Link) || stat_of(&held).is_some_and(|held| held.links == 1);
+        let is_as_now = (entry.size, entry.mtime, entry.mode & 0o777) == (now.size, now.mtime, now.mode & 0o777);
+        let is_file = now.kind == Kind::File && matches!(entry.kind, KeptKind::File(_));
+        is_file && is_as_now && is_own() && has_same_contents(&held, path)
+    };
+    store.kept.sets_of(path).iter().find(|set| holds(set)).map(KeptSet::id)
 }
 
 /// Takes a recovery back: removes the files that it made, and restores those that it replaced. Files that were changed

@@ -32,6 +32,8 @@ pub enum GapReason {
     IsStore,
     /// The command does not say what it destroys.
     Unread,
+    /// The setting of this name leaves it out.
+    Setting(&'static str),
     /// Keeping failed.
     Failed(String),
 }
@@ -73,6 +75,7 @@ impl Gap {
                 Unsaved::Mounted => GapReason::Mounted,
                 Unsaved::TooMany => GapReason::TooMany,
                 Unsaved::OutOfTime => GapReason::OutOfTime,
+                Unsaved::BySetting(name) => GapReason::Setting(name),
                 Unsaved::NoSpace => GapReason::Failed("the store cannot be written".to_owned()),
             };
             Self { path: Some(path), why, bytes: unsaved.bytes, text: String::new() }
@@ -104,6 +107,7 @@ impl fmt::Display for Gap {
             GapReason::DiskLow => ": the disk is nearly full (keep_min_free_mb, or less than 5 % are free)",
             GapReason::IsStore => ": the checkpoints themselves are in it",
             GapReason::Unread => ": what it destroys cannot be told from the command",
+            GapReason::Setting(name) => return write!(f, ": the setting {name} leaves it out"),
             GapReason::Failed(why) => return write!(f, ": {why}"),
         })
     }

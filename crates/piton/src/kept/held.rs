@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 
 use crate::id::{ObjectId, ProjectId};
 use crate::relpath;
+use crate::settings::Settings;
 use crate::store::{EntryMode, Objects, Store};
-use crate::sys;
+use crate::sys::{self, Kind, Stat};
+use crate::worktree::{Located, locate};
 
 /// Names in a tree, with their ids.
 type TreeNames = HashMap<Vec<u8>, (EntryMode, ObjectId)>;
@@ -15,12 +17,24 @@ type TreeNames = HashMap<Vec<u8>, (EntryMode, ObjectId)>;
 /// Place of a tree: its root and its path.
 type TreePlace = (ObjectId, Vec<u8>);
 
+/// Returns the directories of the repository of the project in `root`, as far as they are known.
+pub(super) fn repository_dirs(root: &Path) -> Vec<PathBuf> {
+    let mut dirs = vec![root.join(".git")];
+    if let Located::Found(place) = locate(root) {
+        dirs.extend([place.own, place.common]);
+    }
+    dirs
+}
+
 /// Files that need not be kept.
 pub(super) struct HeldFiles {
     root: PathBuf,
     objects: Option<Objects>,
-    /// Trees of the newest checkpoint: that of its files, and that of its local files.
-    roots: Vec<ObjectId>,
+    /// Trees of the newest checkpoint, with the size up to which it holds files: that of its files, and that of its local
+    /// files.
+    roots: Vec<(ObjectId, u64)>,
+    /// Directories of the project's repository, whose state is saved with the checkpoint.
+    repository: Vec<PathBuf>,
     /// Local files that may be torn, because they were written to while they were read.
     torn: HashSet<Vec<u8>>,
     /// Trees that were read.
@@ -29,7 +43,7 @@ pub(super) struct HeldFiles {
 
 impl HeldFiles {
     /// Reads the newest checkpoint of the project in `root`. Without one, nothing is held.
-    pub(super) fn of(store: &Store, root: Option<&Path>) -> Self {
+    pub(super) fn of(store: &Store, root: Option<&Path>, settings: &Settings) -> Self {
         let newest = root.and_then(|root| {
             let held = store.locks.share().ok()?;
             let objects = store.objects.open(&held).ok()?;
@@ -41,27 +55,34 @@ impl HeldFiles {
         });
         let root = root.unwrap_or(Path::new("")).to_owned();
         let Some((objects, tree, local)) = newest else {
-            return Self { root, objects: None, roots: Vec::new(), torn: HashSet::new(), trees: RefCell::default() };
+            let (roots, repository, torn, trees) = Default::default();
+            return Self { root, objects: None, roots, repository, torn, trees };
         };
-        let roots = [tree].into_iter().chain(local.as_ref().map(|local| local.tree)).collect();
+        let local_tree = local.as_ref().map(|local| (local.tree, settings.local_file_bytes_max()));
+        let roots = [(tree, settings.file_bytes_max())].into_iter().chain(local_tree).collect();
         let torn = local.map(|local| local.in_use).unwrap_or_default().into_iter().collect();
-        Self { root, objects: Some(objects), roots, torn, trees: RefCell::default() }
+        let repository = repository_dirs(&root);
+        Self { root, objects: Some(objects), roots, repository, torn, trees: RefCell::default() }
     }
 
-    /// Returns true if the checkpoint holds a file at this path.
-    pub(super) fn holds(&self, path: &Path) -> bool {
+    /// Returns true if the checkpoint holds a file at this path. A file that has become larger than those that it may hold
+    /// is not the one that it holds.
+    pub(super) fn holds(&self, path: &Path, now: &Stat) -> bool {
         let Ok(below) = path.strip_prefix(&self.root) else { return false };
         let below = sys::path_bytes(below);
         let (dir, name) = relpath::split(below);
         let is_file = |names: Option<&TreeNames>| {
             names.is_some_and(|names| names.get(name).is_some_and(|(mode, _)| *mode != EntryMode::Dir))
         };
-        !self.torn.contains(below) && self.roots.iter().any(|root| self.with_names(*root, dir, is_file))
+        !self.torn.contains(below)
+            && self.roots.iter().any(|(root, bytes_max)| {
+                (now.kind != Kind::File || now.size <= *bytes_max) && self.with_names(*root, dir, is_file)
+            })
     }
 
-    /// Returns true for the repository of the project itself, whose state is saved with the checkpoint.
+    /// Returns true for the repository of the project itself, and for everything in it.
     pub(super) fn is_repository(&self, path: &Path) -> bool {
-        self.objects.is_some() && path.strip_prefix(&self.root).is_ok_and(|below| below == Path::new(".git"))
+        self.repository.iter().any(|dir| path.starts_with(dir))
     }
 
     fn with_names<T>(&self, root: ObjectId, dir: &[u8], look: impl FnOnce(Option<&TreeNames>) -> T) -> T {

@@ -1,8 +1,9 @@
 //! Keeps files that a command is about to destroy and that nothing else holds: large ones in a project, and any outside.
 //!
 //! - U3. The user's files are never changed, moved or blocked by this; a hard link is the most that is made of one.
-//! - U4. A file that the newest checkpoint of its project holds is not kept again.
+//! - U4. A file that the newest checkpoint of its project holds is not kept again, unless it has become too large for one.
 //! - U5. Kept files take no space that the disk needs: below the limit they go at once, and nothing is kept.
+//! - U9. The repository of a project is not kept, and no restore writes to one: the git state has it.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -24,15 +25,20 @@ use piton_triggers::{Loss, LossExtent, LossKind};
 mod back;
 mod gap;
 mod held;
+mod lost;
 mod release;
+mod rules;
 mod with_restore;
 
-pub use back::{BackReport, KeptLoss};
-pub(crate) use back::{BackRequest, KeptQuery, as_kept, back, find_kept, find_lost, reverse};
+pub use back::BackReport;
+pub(crate) use back::{BackRequest, as_kept, back, reverse};
 pub use gap::{Gap, GapReason};
 use held::HeldFiles;
+pub use lost::KeptLoss;
+pub(crate) use lost::{KeptQuery, KeptVersion, find_kept, find_lost, is_kept_at};
 pub use release::{KeptStatus, ReleaseReport, kept_status, release_kept};
 pub(crate) use release::{expire, is_low, sweep_kept};
+use rules::KeepRules;
 pub(crate) use with_restore::KeptPlan;
 
 /// Decides if a path is among those that are meant.
@@ -199,9 +205,13 @@ impl Keeping<'_> {
         }
         let root = Project::protecting_beside(&target.path, Some(self.store), &self.home);
         let held = self.held_in(root.as_deref());
+        if held.is_repository(&target.path) {
+            self.held.insert(root.unwrap_or_default(), held);
+            return;
+        }
         let dir = if is_dir { Some(target.path.as_path()) } else { target.path.parent() };
         let is_made_again = dir.is_some_and(|dir| holds_regenerated(dir, root.as_deref()));
-        if !self.request.is_held_too && (is_made_again || !is_dir && held.holds(&target.path)) {
+        if !self.request.is_held_too && (is_made_again || !is_dir && held.holds(&target.path, &stat)) {
             return;
         }
         if self.progress.is_cancelled() {
@@ -222,7 +232,7 @@ impl Keeping<'_> {
     /// Takes what the newest checkpoint of a project holds out of the cache.
     fn held_in(&mut self, root: Option<&Path>) -> HeldFiles {
         let known = self.held.remove(root.unwrap_or(Path::new("")));
-        known.unwrap_or_else(|| HeldFiles::of(self.store, root))
+        known.unwrap_or_else(|| HeldFiles::of(self.store, root, self.settings))
     }
 
     /// Returns true if the newest set of a file has it as it is now, so that a command that is run again costs nothing.
@@ -245,6 +255,8 @@ impl Keeping<'_> {
             may_link: target.kind == LossKind::Unlinked,
         };
         let is_match = target.names.as_deref().map(name_matcher);
+        let rules = KeepRules::of(self.store, root, self.settings);
+        let mut judge = rules.as_ref().map(KeepRules::judge);
         let base = self.store.base().to_owned();
         let (mut has_base, is_held_too) = (false, self.request.is_held_too);
         let mut is_wanted = |path: &[u8], stat: &Stat| {
@@ -253,12 +265,22 @@ impl Keeping<'_> {
             if stat.kind == Kind::Dir {
                 has_base |= full == base;
                 let is_left = full == base || holds_regenerated(&full, root) || held.is_repository(&full);
-                return if is_left { Wanted::No } else { Wanted::Yes };
+                // With a pattern of names, each file is asked about.
+                let setting = judge.as_mut().filter(|_| is_match.is_none() && !is_left);
+                return match setting.and_then(|judge| judge.setting_against(&full, stat)) {
+                    Some(setting) => Wanted::Declined(setting),
+                    None if is_left => Wanted::No,
+                    None => Wanted::Yes,
+                };
             }
             let is_lost = is_match
                 .as_ref()
                 .is_none_or(|is_match| is_match(if path.is_empty() { own_name(&target.path) } else { name }));
-            if is_lost && (is_held_too || !held.holds(&full)) { Wanted::Yes } else { Wanted::No }
+            if !is_lost || !is_held_too && held.holds(&full, stat) {
+                return Wanted::No;
+            }
+            let setting = judge.as_mut().and_then(|judge| judge.setting_against(&full, stat));
+            setting.map_or(Wanted::Yes, Wanted::Declined)
         };
         let saved = save(&target.path, draft.dir(), KeptDraft::data_name(), limits, &mut is_wanted, self.progress);
         let saved = saved.map_err(|error| Error::io("keep", &target.path, error))?;

@@ -7,11 +7,14 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use super::back::{BackRequest, KeptLoss, KeptQuery, back, find_lost, is_unchanged, secure, take_again};
+use super::back::{BackRequest, back, is_unchanged, secure, take_again};
+use super::held::repository_dirs;
+use super::lost::{KeptLoss, KeptQuery, KeptVersion, find_lost};
 use super::{BackReport, KeptPathFilter};
 use crate::error::Result;
 use crate::progress::Progress;
 use crate::store::{BackRecord, BroughtBack, Checkpoint, KeptFiles, Store};
+use crate::time::Moment;
 use crate::worktree::{stat_of, take_away_dir};
 
 /// Kept files that a restore deals with.
@@ -27,7 +30,14 @@ pub(crate) struct KeptPlan {
 
 impl KeptPlan {
     /// Finds what a restore of `target` brings back below `dir`, and what it removes. `is_meant` decides for each path.
+    /// Nothing in a git repository is among it, whatever an older version kept. (U9)
     pub(crate) fn find(store: &Store, dir: &Path, target: &Checkpoint, is_meant: KeptPathFilter<'_>) -> Self {
+        let repository = repository_dirs(dir);
+        let is_in_git = |path: &Path| {
+            let below = path.strip_prefix(dir).unwrap_or(path);
+            below.iter().any(|name| name == ".git") || repository.iter().any(|dir| path.starts_with(dir))
+        };
+        let is_meant = &|path: &Path| is_meant(path) && !is_in_git(path);
         let mut plan = Self::default();
         let mut handled: HashSet<PathBuf> = HashSet::new();
         for record in store.kept.backs_of(target.id) {
@@ -42,12 +52,12 @@ impl KeptPlan {
                 }
             }
         }
-        let since = Some(target.time);
-        let query = KeptQuery { within: Some(dir), since, is_oldest: true, ..KeptQuery::default() };
+        // Times are in seconds. What was kept in the second of a safety checkpoint was kept before it.
+        let secs = target.time.secs + i64::from(target.facts.restoring.is_some());
+        let since = Some(Moment { secs, ..target.time });
+        let query = KeptQuery { within: Some(dir), since, version: KeptVersion::Oldest, ..KeptQuery::default() };
         for mut loss in find_lost(store, query) {
-            let left: Vec<PathBuf> =
-                loss.files().filter(|path| handled.contains(*path) || !is_meant(path)).map(Path::to_owned).collect();
-            left.iter().for_each(|path| loss.leave_out(path));
+            loss.retain(|path| !handled.contains(path) && is_meant(path));
             plan.differing.extend(loss.leave_existing());
             plan.losses.extend((loss.files > 0).then_some(loss));
         }
@@ -57,8 +67,7 @@ impl KeptPlan {
     /// Leaves out everything for which `is_left` returns true.
     pub(crate) fn leave_out(&mut self, is_left: impl Fn(&Path) -> bool) {
         for loss in &mut self.losses {
-            let left: Vec<PathBuf> = loss.files().filter(|path| is_left(path)).map(Path::to_owned).collect();
-            left.iter().for_each(|path| loss.leave_out(path));
+            loss.retain(|path| !is_left(path));
         }
         self.losses.retain(|loss| loss.files > 0);
         self.away.retain(|file| file.is_dir || !is_left(&file.path));

@@ -13,7 +13,7 @@ use crate::id::{CheckpointId, ObjectId};
 use crate::progress::Progress;
 use crate::project::Project;
 use crate::relpath;
-use crate::store::{Checkpoint, EntryMode, TreeWalk};
+use crate::store::{Checkpoint, EntryMode, FileModes, TreeWalk};
 use crate::sys::{Dir, Kind, Stat};
 use crate::timeline::Timeline;
 use crate::worktree::{database_of, database_set, id_of_path, missing_paths, stat_path};
@@ -125,7 +125,8 @@ impl<'a> Versions<'a> {
                 }
                 continue;
             };
-            if current.is_none_or(|stat| !self.is_equal(path, &stat, entry)) {
+            let modes = self.local.facts(checkpoint.id).map(FileModes::new);
+            if current.is_none_or(|stat| !self.is_equal(path, &stat, entry, modes.as_ref())) {
                 let (kind, path, is_replaced) = (LostKind::Local, path.to_vec(), current.is_some());
                 return Held::Version(Version { kind, path, entry, checkpoint, state, is_replaced });
             }
@@ -163,7 +164,7 @@ impl<'a> Versions<'a> {
     pub(super) fn of_paths(
         &mut self,
         options: RecoverOptions<'_>,
-        kept: &KeptInProject,
+        kept: &KeptInProject<'_>,
         progress: &Progress,
     ) -> Result<Vec<Version<'a>>> {
         if let Some(name) = options.from {
@@ -200,12 +201,14 @@ impl<'a> Versions<'a> {
             return Err(not_held(path));
         }
         let state = self.timeline.states.iter().position(|state| state.id == id).unwrap_or(0);
+        let (modes, local_modes) = (modes_of(checkpoint), self.local.facts(id).map(FileModes::new));
         let mut found = Vec::new();
         let files = files.into_iter().map(|(path, entry)| (LostKind::File, path, entry));
         let all = files.chain(local.into_iter().map(|(path, entry)| (LostKind::Local, path, entry)));
         for (kind, path, entry) in all.filter(|(_, path, _)| is_meant(path, paths)) {
             let current = self.stat(&path);
-            if current.is_none_or(|stat| !self.is_equal(&path, &stat, entry)) {
+            let modes = if kind == LostKind::Local { local_modes.as_ref() } else { modes.as_ref() };
+            if current.is_none_or(|stat| !self.is_equal(&path, &stat, entry, modes)) {
                 found.push(Version { kind, path, entry, checkpoint, state, is_replaced: current.is_some() });
             }
         }
@@ -227,7 +230,8 @@ impl<'a> Versions<'a> {
                 // The missing files below it are found already.
                 Some((EntryMode::Dir, _)) => held = Held::Same,
                 Some(entry) => {
-                    if current.is_none_or(|stat| !self.is_equal(path, &stat, entry)) {
+                    let modes = modes_of(checkpoint);
+                    if current.is_none_or(|stat| !self.is_equal(path, &stat, entry, modes.as_ref())) {
                         let (kind, path, is_replaced) = (LostKind::File, path.to_vec(), current.is_some());
                         return Ok(Held::Version(Version { kind, path, entry, checkpoint, state, is_replaced }));
                     }
@@ -242,9 +246,18 @@ impl<'a> Versions<'a> {
         stat_path(&self.root, path).ok()
     }
 
-    fn is_equal(&self, path: &[u8], stat: &Stat, (mode, id): (EntryMode, ObjectId)) -> bool {
+    /// Returns true if a file has these contents, and the permission bits that are recorded.
+    fn is_equal(
+        &self,
+        path: &[u8],
+        stat: &Stat,
+        (mode, id): (EntryMode, ObjectId),
+        modes: Option<&FileModes<'_>>,
+    ) -> bool {
         let kind = if mode == EntryMode::Link { Kind::Link } else { Kind::File };
-        stat.kind == kind && id_of_path(&self.root, path, kind) == Some(id)
+        let wanted = || modes.map(|modes| modes.file(path, mode == EntryMode::Executable));
+        let has_mode = kind == Kind::Link || wanted().is_none_or(|wanted| stat.mode & 0o777 == wanted);
+        stat.kind == kind && has_mode && id_of_path(&self.root, path, kind) == Some(id)
     }
 
     /// Returns the newest checkpoint that holds all of these versions, if there is one.
@@ -287,6 +300,11 @@ impl<'a> Versions<'a> {
             git_state: None,
         })
     }
+}
+
+/// Returns the permission bits in a checkpoint, if it records them.
+fn modes_of(checkpoint: &Checkpoint) -> Option<FileModes<'_>> {
+    checkpoint.facts.files.map(|_| FileModes::new(&checkpoint.facts))
 }
 
 /// Version of an existing path.

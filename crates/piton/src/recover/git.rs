@@ -27,6 +27,7 @@ pub(super) fn lost(
             GitItemKind::Stash => LostKind::Stash,
             GitItemKind::Worktree => LostKind::Worktree,
             GitItemKind::Repository => LostKind::Repository,
+            GitItemKind::Refs => LostKind::Refs,
             _ => continue,
         };
         let from = item.checkpoint.unwrap_or(newest.id);
@@ -44,7 +45,7 @@ pub(super) fn lost(
             is_changed,
             command,
             lost: None,
-            is_replaced: false,
+            is_replaced: item.is_replaced,
             git_state,
         });
     }

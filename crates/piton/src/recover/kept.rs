@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use super::{LostFrom, LostItem, LostKind, RecoverOptions, RecoverOutcome, RecoverReport};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hint::Hint;
-use crate::kept::{BackReport, BackRequest, KeptLoss, KeptQuery, as_kept, back, find_lost, reverse};
+use crate::kept::{
+    BackReport, BackRequest, KeptLoss, KeptQuery, KeptVersion, as_kept, back, find_lost, is_kept_at, reverse,
+};
 use crate::progress::Progress;
 use crate::project::Project;
 use crate::settings::Settings;
@@ -22,18 +24,19 @@ pub(super) fn is_named(from: Option<&str>) -> bool {
 }
 
 /// Kept files of a project that are missing or differ now.
-pub(super) struct KeptInProject {
+pub(super) struct KeptInProject<'a> {
     pub(super) losses: Vec<KeptLoss>,
+    store: &'a Store,
     dir: PathBuf,
 }
 
 /// Finds the kept files of a project that the options mean.
-pub(super) fn in_project(
-    store: &Store,
+pub(super) fn in_project<'a>(
+    store: &'a Store,
     project: &Project,
     options: RecoverOptions<'_>,
     since: Option<Moment>,
-) -> KeptInProject {
+) -> KeptInProject<'a> {
     let dir = project.dir().to_owned();
     let paths: Vec<PathBuf> = options.paths.iter().map(|path| dir.join(sys::name_from_bytes(path))).collect();
     let query = KeptQuery {
@@ -41,23 +44,40 @@ pub(super) fn in_project(
         within: Some(&dir),
         from: options.from,
         since: since.filter(|_| options.paths.is_empty() && !options.is_all),
-        is_oldest: false,
+        version: match options.paths {
+            [] if options.is_all => KeptVersion::EveryOther,
+            [] => KeptVersion::Newest,
+            _ => KeptVersion::NewestOther,
+        },
     };
     // Another name after `--from` is that of a checkpoint.
     let is_other = options.from.is_some() && !is_named(options.from);
     let losses = if is_other { Vec::new() } else { find_lost(store, query) };
-    KeptInProject { losses, dir }
+    KeptInProject { losses, store, dir }
 }
 
-impl KeptInProject {
+/// Fails with `NotFound` if a name after `--from` is that of kept files, and there are none of it at one of the paths.
+pub(super) fn check_named(store: &Store, from: Option<&str>, mut paths: impl Iterator<Item = PathBuf>) -> Result<()> {
+    let Some(from) = from.filter(|_| is_named(from)) else { return Ok(()) };
+    let why = match store.kept.find(from) {
+        None => "nothing was kept under this name, or it has expired".to_owned(),
+        Some(_) => match paths.find(|path| !is_kept_at(store, path, Some(from))) {
+            Some(path) => format!("nothing of {} was kept under this name", path.display()),
+            None => return Ok(()),
+        },
+    };
+    Err(Error::new(ErrorKind::NotFound, format!("recover from {from}")).because(why).with_hint(Hint::ListLost))
+}
+
+impl KeptInProject<'_> {
     fn holds(&self, path: &[u8], is_it: impl Fn(&KeptLoss) -> bool) -> bool {
         let path = self.dir.join(sys::name_from_bytes(path));
         self.losses.iter().any(|loss| is_it(loss) && loss.holds(&path))
     }
 
-    /// Returns true if kept files are at or below this path.
+    /// Returns true if something was kept at or below this path, whatever is there now.
     pub(super) fn is_at(&self, path: &[u8]) -> bool {
-        self.holds(path, |_| true)
+        is_kept_at(self.store, &self.dir.join(sys::name_from_bytes(path)), None)
     }
 
     /// Returns true if the file at this path was kept after that time. A file is kept only if the newest checkpoint does not
@@ -75,7 +95,6 @@ impl KeptInProject {
 
     pub(super) fn bring_back(
         &self,
-        store: &Store,
         within: Option<&Path>,
         home: Option<&Path>,
         settings: &Settings,
@@ -86,7 +105,16 @@ impl KeptInProject {
             return Ok(None);
         }
         let request = BackRequest { losses: &self.losses, within, safety: None, settings, home, now };
-        back(store, &request, progress).map(Some)
+        let mut report = back(self.store, &request, progress)?;
+        // Paths of the project are relative, as those of the items.
+        let below = |path: &mut PathBuf| {
+            if let Some(relative) = within.and_then(|dir| path.strip_prefix(dir).ok()) {
+                *path = relative.to_owned();
+            }
+        };
+        report.files.iter_mut().for_each(below);
+        report.left.iter_mut().for_each(|(path, _)| below(path));
+        Ok(Some(report))
     }
 }
 
@@ -115,7 +143,8 @@ pub(super) fn item(loss: &KeptLoss, dir: Option<&Path>) -> LostItem {
 /// Returns kept files outside of the directory `dir` that were lost since a time, missing ones first, and the number of
 /// those that are missing since earlier.
 pub(super) fn outside(store: &Store, dir: &Path, since: Option<Moment>) -> (Vec<LostItem>, usize) {
-    let mut losses = find_lost(store, KeptQuery::default());
+    let version = if since.is_none() { KeptVersion::EveryOther } else { KeptVersion::Newest };
+    let mut losses = find_lost(store, KeptQuery { version, ..KeptQuery::default() });
     losses.retain(|loss| !loss.path.starts_with(dir));
     let (mut losses, earlier): (Vec<_>, Vec<_>) =
         losses.into_iter().partition(|loss| since.is_none_or(|since| loss.time.secs >= since.secs));
@@ -137,9 +166,11 @@ pub fn recover_outside(
     progress: &Progress,
 ) -> Result<RecoverReport> {
     let paths: Vec<PathBuf> = paths.iter().map(|path| as_kept(path)).collect();
-    let query = KeptQuery { paths: &paths, from: options.from, ..KeptQuery::default() };
+    check_named(store, options.from, paths.iter().cloned())?;
+    let version = KeptVersion::NewestOther;
+    let query = KeptQuery { paths: &paths, from: options.from, version, ..KeptQuery::default() };
     let losses = find_lost(store, query);
-    if let Some(path) = paths.iter().find(|path| !losses.iter().any(|loss| loss.holds(path)) && !is_kept(store, path)) {
+    if let Some(path) = paths.iter().find(|path| !is_kept_at(store, path, None)) {
         return Err(Error::new(ErrorKind::NotFound, format!("recover {}", path.display()))
             .because("nothing was kept of it")
             .with_hint(Hint::ShowUnsaved));
@@ -152,16 +183,10 @@ pub fn recover_outside(
     if options.is_dry {
         return Ok(report(RecoverOutcome::Listed, None));
     }
-    let found = KeptInProject { losses, dir: PathBuf::new() };
-    let back = found.bring_back(store, None, home, settings, now, progress)?;
+    let found = KeptInProject { losses, store, dir: PathBuf::new() };
+    let back = found.bring_back(None, home, settings, now, progress)?;
     let is_partly = back.as_ref().is_some_and(|back| !back.left.is_empty());
     Ok(report(if is_partly { RecoverOutcome::Partly } else { RecoverOutcome::Recovered }, back))
-}
-
-/// Returns true if something was kept at, around or below a path.
-fn is_kept(store: &Store, path: &Path) -> bool {
-    let is_around = |kept: &Path| kept.starts_with(path) || path.starts_with(kept);
-    store.kept.sets().iter().any(|set| is_around(&set.header.path))
 }
 
 /// Takes a recovery of kept files back: files that it made are removed, files that it replaced come back. Files that were

@@ -53,7 +53,8 @@ impl LocalVersions {
         self.of_checkpoint(id)?.1.get(path).copied()
     }
 
-    fn facts(&self, id: CheckpointId) -> Option<&Facts> {
+    /// Returns the facts of the local files of a checkpoint.
+    pub(super) fn facts(&self, id: CheckpointId) -> Option<&Facts> {
         Some(&self.files.get(self.states.get(&id)?)?.0.facts)
     }
 

@@ -21,9 +21,12 @@ use crate::relpath;
 use crate::restore::{IgnoredFiles, Restore, RestoreOptions, RestoreOutcome, RestoreReport, RestoreTo};
 use crate::settings::Settings;
 use crate::store::Store;
+use crate::sys;
 use crate::time::Moment;
 use crate::timeline::{Period, Timeline};
 
+mod changed;
+mod elsewhere;
 mod files;
 mod git;
 mod json;
@@ -32,6 +35,7 @@ mod local;
 mod publish;
 mod version;
 
+pub use elsewhere::{LostElsewhere, lost_elsewhere};
 use files::Versions;
 pub use kept::{recover_outside, undo_recovery};
 
@@ -112,6 +116,8 @@ pub enum LostKind {
     Worktree,
     /// The repository itself.
     Repository,
+    /// Its refs, in a reftable, which comes back as a whole.
+    Refs,
 }
 
 impl LostKind {
@@ -126,6 +132,7 @@ impl LostKind {
             Self::Stash => "stash",
             Self::Worktree => "worktree",
             Self::Repository => "repository",
+            Self::Refs => "refs",
         }
     }
 }
@@ -259,6 +266,8 @@ pub fn recover(
     let local = local::LocalVersions::of(store, project, history.objects())?;
     let mut versions = Versions::new(&history, &timeline, &local, project)?;
     let since = first_step(options, &history, &timeline)?;
+    let full = |path: &Vec<u8>| project.dir().join(sys::name_from_bytes(path));
+    kept::check_named(store, options.from, options.paths.iter().map(full))?;
     let mut kept = kept::in_project(store, project, options, timeline.states.get(since).map(|state| state.time));
     let mut found = match options.paths {
         _ if kept::is_named(options.from) => Vec::new(),
@@ -277,14 +286,16 @@ pub fn recover(
         items.extend(outside);
         older += earlier;
         items.extend(git::lost(store, project, &history, first, progress)?);
+        if let Some(start) = timeline.states.get(since).filter(|_| !options.is_all) {
+            let read = (store, project, settings, progress);
+            changed::add_changed(&mut items, &history, &local, start.id, read)?;
+        }
     }
-    let is_empty = items.is_empty();
+    let listed = (options.paths.is_empty() || options.is_dry).then_some(RecoverOutcome::Listed);
+    let listed = if items.is_empty() { Some(RecoverOutcome::NothingLost) } else { listed };
     let report = |outcome, restore, kept| RecoverReport { outcome, items, older, restore, kept };
-    if is_empty {
-        return Ok(report(RecoverOutcome::NothingLost, None, None));
-    }
-    if options.paths.is_empty() || options.is_dry {
-        return Ok(report(RecoverOutcome::Listed, None, None));
+    if let Some(outcome) = listed {
+        return Ok(report(outcome, None, None));
     }
     let restored = if found.is_empty() {
         None
@@ -307,7 +318,7 @@ pub fn recover(
         drop(history);
         Some(restore_made(store, project, &made, (&paths, ignored), settings, now, progress)?)
     };
-    let back = kept.bring_back(store, Some(project.dir()), None, settings, now, progress)?;
+    let back = kept.bring_back(Some(project.dir()), None, settings, now, progress)?;
     let is_partly = restored.as_ref().is_some_and(|restored| restored.outcome == RestoreOutcome::Partly)
         || back.as_ref().is_some_and(|back| !back.left.is_empty());
     Ok(report(if is_partly { RecoverOutcome::Partly } else { RecoverOutcome::Recovered }, restored, back))
@@ -360,7 +371,15 @@ fn restore(
     let options = RestoreOptions { paths, ignored, across_sessions: true, ..RestoreOptions::default() };
     let name = target.to_string();
     let restore = Restore::prepare(store, project, RestoreTo::Named(&name), options, settings, now, progress)?;
-    restore.apply_watched(progress)
+    let with_mode: Vec<Vec<u8>> = restore.plan().modes_set().filter(|path| paths.contains(path)).cloned().collect();
+    let mut report = restore.apply_watched(progress)?;
+    // A file of which only the permission bits are back is back, too.
+    let is_left = |path: &Vec<u8>| report.left.iter().any(|left| left.path == *path);
+    let with_mode: Vec<Vec<u8>> = with_mode.into_iter().filter(|path| !is_left(path)).collect();
+    report.written.extend(with_mode);
+    report.written.sort();
+    report.written.dedup();
+    Ok(report)
 }
 
 /// Returns the number of the first state whose losses are listed.

@@ -7,7 +7,7 @@ use super::left::{Left, WhyLeft};
 use super::local::IgnoredFiles;
 use super::made::MadeFiles;
 use super::plan::RestorePlan;
-use super::planner::Planner;
+use super::planner::{Planner, ancestors};
 use crate::error::Result;
 use crate::id::CheckpointId;
 use crate::kept::{BackReport, BackRequest, KeptPlan};
@@ -15,7 +15,7 @@ use crate::project::Project;
 use crate::relpath;
 use crate::settings::Settings;
 use crate::store::{Checkpoint, Store};
-use crate::sys::{self, Dir};
+use crate::sys::{self, Dir, Kind};
 use crate::time::Moment;
 
 /// Kept files of the restore of one checkpoint.
@@ -51,25 +51,41 @@ impl<'a> KeptPlanning<'a> {
     pub(super) fn plan(self, planner: &Planner<'_>, plan: &mut RestorePlan) -> Result<(KeptPlan, Vec<Vec<u8>>)> {
         let Self { project, mut found } = self;
         let planned: HashSet<&[u8]> = plan.writes.iter().map(|write| write.path.as_slice()).collect();
+        let removed: HashSet<&[u8]> = plan.removes.iter().map(|remove| remove.path.as_slice()).collect();
         let left: HashSet<&[u8]> = plan.left.iter().map(|left| left.path.as_slice()).collect();
-        let mut held = HashSet::new();
+        let (mut held, mut blocked) = (HashSet::new(), Vec::new());
         for path in found.back() {
             let path = below(project, path);
-            if planner.objects.entry_at(planner.target.tree, &path)?.is_some() {
+            if is_blocked(&path, planner, plan) {
+                blocked.push(path);
+            } else if planner.objects.entry_at(planner.target.tree, &path)?.is_some() {
                 held.insert(path);
             }
         }
         found.leave_out(|path| {
             let path = below(project, path);
-            let is_planned = planned.contains(path.as_slice()) || left.contains(path.as_slice());
-            is_planned || held.contains(&path) || plan.makes_way(&path) || plan.moves_from(&path)
+            let is_planned = [&planned, &removed, &left].iter().any(|paths| paths.contains(path.as_slice()));
+            is_planned
+                || held.contains(&path)
+                || blocked.contains(&path)
+                || plan.makes_way(&path)
+                || plan.moves_from(&path)
         });
+        plan.left.extend(blocked.into_iter().map(|path| Left { path, why: WhyLeft::InTheWay }));
         plan.kept = found.back().map(|path| below(project, path)).collect();
         plan.kept_removes = found.away().map(|path| below(project, path)).collect();
         plan.drop_dirs.retain(|dir| !plan.kept.iter().any(|path| relpath::is_within(path, dir)));
         let differing = found.differing.iter().map(|path| below(project, path)).collect();
         Ok((found, differing))
     }
+}
+
+/// Returns true if something other than a directory is and stays in the place of a directory around a path.
+fn is_blocked(path: &[u8], planner: &Planner<'_>, plan: &RestorePlan) -> bool {
+    let is_going = |dir: &[u8]| plan.removes.iter().any(|remove| remove.path == dir);
+    let is_aside = |dir: &[u8]| plan.asides.iter().any(|(aside, _)| aside == dir);
+    ancestors(relpath::split(path).0)
+        .any(|dir| planner.stat(dir).is_ok_and(|now| now.kind != Kind::Dir) && !is_going(dir) && !is_aside(dir))
 }
 
 /// Result for the kept files of a restore.

@@ -3,11 +3,11 @@
 //!
 //! A database and its log are one: a log beside another version of its database would destroy it.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::RestoreTo;
 use super::left::{Left, WhyLeft};
-use super::plan::{Remove, RestorePlan, Write};
+use super::plan::{Remove, RestorePlan, SetMode, Write};
 use super::planner::{Planner, ancestors};
 use crate::error::Result;
 use crate::id::{ObjectId, ObjectKind};
@@ -117,6 +117,9 @@ pub(super) fn ignored_by(
 
 type LocalEntry = (EntryMode, ObjectId);
 
+/// Files that belong together, by the path of the database or of the single file.
+type LocalSets = BTreeMap<Vec<u8>, BTreeMap<Vec<u8>, LocalEntry>>;
+
 impl LocalPlanning<'_> {
     /// Surveys the local files, and adds to the plan those that the checkpoint has.
     pub(super) fn plan(&self, planner: &Planner<'_>, plan: &mut RestorePlan) -> Result<LocalPlanned> {
@@ -130,7 +133,7 @@ impl LocalPlanning<'_> {
         let Some(state) = self.state.as_ref().filter(|_| self.ignored != IgnoredFiles::Without) else {
             return Ok(planned);
         };
-        let mut sets: BTreeMap<Vec<u8>, BTreeMap<Vec<u8>, LocalEntry>> = BTreeMap::new();
+        let mut sets = LocalSets::new();
         let files = planner.objects.compare_trees(None, Some(state.tree))?;
         for (path, entry) in files.into_iter().filter_map(|file| Some((file.path, file.new?))) {
             let database = database_of(&path).unwrap_or(&path).to_vec();
@@ -156,7 +159,9 @@ impl LocalPlanning<'_> {
                 set_plan.add(database, files, plan, &mut written, &mut differing);
             }
         }
+        set_plan.add_dir_modes(&sets, plan);
         drop(now);
+        plan.modes.sort_by(|a, b| b.path.cmp(&a.path));
         plan.writes.sort_by(|a, b| relpath::split(&a.path).cmp(&relpath::split(&b.path)));
         plan.removes.sort_by(|a, b| relpath::split(&a.path).cmp(&relpath::split(&b.path)));
         plan.make_dirs.sort();
@@ -277,6 +282,24 @@ impl LocalSetPlan<'_> {
                 CurrentLocal::Saved(seen) => Some(seen),
             };
             self.write(path, entry, over, plan, written);
+        }
+    }
+
+    /// Plans to give existing directories out of scope the permission bits that they had, if existing files are replaced,
+    /// too.
+    fn add_dir_modes(&self, sets: &LocalSets, plan: &mut RestorePlan) {
+        if self.ignored != IgnoredFiles::With {
+            return;
+        }
+        let files = sets.values().flat_map(BTreeMap::keys);
+        let dirs: BTreeSet<&[u8]> = files.flat_map(|path| ancestors(relpath::split(path).0)).collect();
+        let in_scope = |dir: &[u8]| self.dirs.get(dir).is_some_and(|dir| !dir.exceptional);
+        for dir in dirs.into_iter().filter(|dir| !in_scope(dir) && self.planner.is_meant(dir)) {
+            let want = self.modes.dir(dir);
+            let differs = self.planner.stat(dir).is_ok_and(|now| now.kind == Kind::Dir && now.mode & 0o777 != want);
+            if differs && !plan.moves_from(dir) && !plan.makes_way(dir) {
+                plan.modes.push(SetMode { path: dir.to_vec(), mode: want, seen: None });
+            }
         }
     }
 

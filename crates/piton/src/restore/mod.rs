@@ -398,7 +398,7 @@ impl<'a> Restore<'a> {
         let intent = Intent { target: self.target.id, safety, paths, tokens, rest };
         self.store.intents.note(locked, self.project.id(), &intent)?;
         if self.is_missing {
-            self.root = self.project.make_dir_again().inspect_err(|_| {
+            self.root = self.project.make_dir_again(self.record.dir_mode()).inspect_err(|_| {
                 // Nothing was touched, so there is nothing to continue or abort.
                 let _ = self.store.intents.clear(locked, self.project.id());
             })?;

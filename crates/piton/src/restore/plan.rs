@@ -116,6 +116,11 @@ impl RestorePlan {
         self.writes.iter().map(|write| (write.path.as_slice(), write.over.is_none())).chain(kept)
     }
 
+    /// Returns the files and directories of which only the permission bits will be set.
+    pub(crate) fn modes_set(&self) -> impl Iterator<Item = &Vec<u8>> {
+        self.modes.iter().map(|set| &set.path)
+    }
+
     /// Returns the files that will be removed.
     pub fn removed(&self) -> impl Iterator<Item = &[u8]> {
         self.removes.iter().map(|remove| &remove.path).chain(&self.kept_removes).map(Vec::as_slice)

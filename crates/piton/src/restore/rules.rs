@@ -13,7 +13,7 @@ use super::{RulesChanged, unsafe_to_restore};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ObjectKind;
 use crate::relpath;
-use crate::skipped::SkipReason;
+use crate::skipped::{SkipReason, Skipped};
 use crate::store::{Checkpoint, EntryMode, NewObjects};
 use crate::survey::{Extra, Survey, SurveyEnd, SurveyInput, survey_with};
 use crate::sys::Dir;
@@ -114,6 +114,7 @@ impl Planning<'_> {
         }
         planner.find_outside(plan);
         self.name_changed(planner.survey, plan);
+        self.name_large(planner, plan)?;
         Ok(local)
     }
 
@@ -152,6 +153,28 @@ impl Planning<'_> {
             }
         }
         Ok(texts)
+    }
+
+    /// Reports the files that the restore after the target wrote and that are above the size limit: no scan reads them, so
+    /// they are left as they are.
+    fn name_large(&self, planner: &Planner<'_>, plan: &mut RestorePlan) -> Result<()> {
+        let is_large = |skipped: &&Skipped| skipped.why == SkipReason::TooLarge && is_meant(&skipped.path, self.paths);
+        let large: HashSet<&[u8]> = planner.survey.skipped.iter().filter(is_large).map(|one| &*one.path).collect();
+        let restored = self.target.facts.restoring.as_ref().filter(|_| !large.is_empty());
+        // If that checkpoint is gone since, it is not known what was written.
+        let restored = restored.and_then(|restoring| planner.objects.checkpoint(restoring.target).ok());
+        let Some(restored) = restored else { return Ok(()) };
+        for file in planner.objects.compare_trees(Some(self.target.tree), Some(restored.tree))? {
+            let was_there = || {
+                let mut then = self.target.facts.skipped.iter();
+                file.old.is_some() || then.any(|then| relpath::is_within(&file.path, &then.path))
+            };
+            let is_told = || plan.left.iter().any(|left| left.path == file.path);
+            if large.contains(&*file.path) && !was_there() && !is_told() {
+                plan.left.push(Left { path: file.path, why: WhyLeft::OutOfScope(SkipReason::TooLarge) });
+            }
+        }
+        Ok(())
     }
 
     /// Reports the files that the restore after the target created out of scope and that changed since. They are left

@@ -52,12 +52,15 @@ impl ProjectRecord {
         }
         set.entry("created_at").or_insert_with(|| now.clone());
         set.insert("last_touch".to_owned(), last.into());
-        if let Some(sys::DirIdentity { device, parent }) = identity {
+        if let Some(sys::DirIdentity { device, mode, parent }) = identity {
             // If a disk is mounted at this very directory, the directory may disappear with it: then no device of the
             // parent matches.
             set.insert("parent_device".to_owned(), device.into());
             set.insert("workdir_parent_dev".to_owned(), parent.0.into());
             set.insert("workdir_parent_ino".to_owned(), parent.1.into());
+            if let Some(mode) = mode {
+                set.insert("workdir_mode".to_owned(), mode.into());
+            }
         }
     }
 
@@ -75,6 +78,11 @@ impl ProjectRecord {
             None => text("workdir")?.as_bytes().to_vec(),
         };
         Some(sys::path_from_bytes(bytes)).filter(|dir| dir.is_absolute())
+    }
+
+    /// Returns the permission bits of the project's directory when it was last seen.
+    pub(crate) fn dir_mode(&self) -> Option<u16> {
+        u16::try_from(self.keys.get("workdir_mode")?.as_u64()?).ok().filter(|mode| *mode <= 0o777)
     }
 
     /// Returns the device on which the parent directory must be for a missing project directory to count as deleted.

@@ -37,6 +37,12 @@ impl Dir {
         Ok(rustix::fs::openat(&self.0, name, flags, file_mode(0o600))?.into())
     }
 
+    /// Creates a file that shares the contents of another one without copying them; only its owner can read it. Creates
+    /// nothing and returns `None` if the file system cannot do that, or not between these two. Fails if the name exists.
+    pub(crate) fn create_clone(&self, name: &[u8], from: &File) -> io::Result<Option<File>> {
+        platform::create_clone(self, name, from)
+    }
+
     /// Creates a link. Fails if it exists.
     pub(crate) fn create_link(&self, name: &[u8], target: &[u8]) -> io::Result<()> {
         Ok(rustix::fs::symlinkat(target, &self.0, name)?)
@@ -130,10 +136,4 @@ pub(crate) fn set_file_mode(file: &File, bits: u16) -> io::Result<()> {
 /// Prepares the contents of a new file for [`Dir::sync_file_system`].
 pub(crate) fn flush_written(file: &File) -> io::Result<()> {
     platform::flush_written(file)
-}
-
-/// Makes `file`, which is empty, share the contents of another file without copying them. Returns false if the file
-/// system cannot do that, or not between these two.
-pub(crate) fn clone_contents(file: &File, from: &File) -> bool {
-    platform::clone_contents(file, from)
 }

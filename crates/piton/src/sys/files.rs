@@ -37,6 +37,8 @@ pub(crate) fn file_identity(found: &Metadata) -> (u64, u64) {
 pub(crate) struct DirIdentity {
     /// Device of the directory, or of its parent if the directory is missing.
     pub(crate) device: u64,
+    /// Permission bits. `None` if the directory is missing.
+    pub(crate) mode: Option<u16>,
     /// Device and inode of its parent.
     pub(crate) parent: (u64, u64),
 }

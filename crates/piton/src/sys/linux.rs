@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir, ResolveFlags};
 use rustix::io::Errno;
 use rustix::time::ClockId;
 
-use super::{FileTime, Kind, Stat, file_mode, stat_at};
+use super::{Dir, FileTime, Kind, Stat, file_mode, stat_at};
 
 /// Opens the path with `openat2`. Returns `None` if the kernel or a sandbox does not allow the call.
 pub(super) fn open_at_once(dir: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> io::Result<Option<OwnedFd>> {
@@ -73,9 +73,14 @@ pub(super) fn sync_file_system(dir: &OwnedFd) -> io::Result<()> {
     Ok(rustix::fs::syncfs(dir)?)
 }
 
-/// Makes an empty file share the contents of another one. Returns false if that is not possible.
-pub(super) fn clone_contents(file: &File, from: &File) -> bool {
-    rustix::fs::ioctl_ficlone(file, from).is_ok()
+/// Creates a file that shares the contents of another one. Returns `None` if that is not possible.
+pub(super) fn create_clone(dir: &Dir, name: &[u8], from: &File) -> io::Result<Option<File>> {
+    let made = dir.create(name)?;
+    if rustix::fs::ioctl_ficlone(&made, from).is_ok() {
+        return Ok(Some(made));
+    }
+    dir.remove(name)?;
+    Ok(None)
 }
 
 /// Returns true if the path is known to be on a network file system.

@@ -31,9 +31,7 @@ mod platform;
 #[path = "portable.rs"]
 mod platform;
 
-pub(crate) use change::{
-    SwapResult, clone_contents, flush_written, set_file_mode, set_file_mtime, set_mtime, swap_paths,
-};
+pub(crate) use change::{SwapResult, flush_written, set_file_mode, set_file_mtime, set_mtime, swap_paths};
 pub(crate) use files::{
     DirIdentity, create_dir, file_identity, link_count, mode, name_from_bytes, owner, path_bytes, path_from_bytes,
     permissions, read_exact_at, symlink,

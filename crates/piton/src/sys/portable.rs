@@ -12,7 +12,7 @@ use memmap2::MmapMut;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::{FileTime, Kind, Stat, file_mode, stat_at};
+use super::{Dir, FileTime, Kind, Stat, file_mode, stat_at};
 
 /// Longest time by which the times of files are behind the clock.
 const FILE_CLOCK_STEP_NANOS: u32 = 10_000_000;
@@ -86,9 +86,30 @@ pub(super) fn sync_file_system(dir: &OwnedFd) -> io::Result<()> {
     Ok(rustix::fs::fsync(dir)?)
 }
 
-/// Returns false: macOS clones to a new name only, not into an open file.
-pub(super) fn clone_contents(_file: &File, _from: &File) -> bool {
-    false
+/// Creates a file that shares the contents of another one. Returns `None` if that is not possible.
+#[cfg(target_vendor = "apple")]
+pub(super) fn create_clone(dir: &Dir, name: &[u8], from: &File) -> io::Result<Option<File>> {
+    match rustix::fs::fclonefileat(from, &dir.0, name, rustix::fs::CloneFlags::NOOWNERCOPY) {
+        Ok(()) => {}
+        Err(Errno::EXIST) => return Err(Errno::EXIST.into()),
+        Err(_) => return Ok(None),
+    }
+    // The clone has the mode of the original, which may not permit writing.
+    let opened = rustix::fs::chmodat(&dir.0, name, file_mode(0o600), AtFlags::SYMLINK_NOFOLLOW).and_then(|()| {
+        let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        rustix::fs::openat(&dir.0, name, flags, Mode::empty())
+    });
+    if opened.is_err() {
+        dir.remove(name)?;
+    }
+    Ok(opened.ok().map(File::from))
+}
+
+/// Returns `None`: there is no call that every system has.
+#[cfg(not(target_vendor = "apple"))]
+#[expect(clippy::unnecessary_wraps, reason = "it clones on other systems")]
+pub(super) fn create_clone(_dir: &Dir, _name: &[u8], _from: &File) -> io::Result<Option<File>> {
+    Ok(None)
 }
 
 /// Returns false: file systems have no number that is the same on every system.

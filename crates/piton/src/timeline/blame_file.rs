@@ -11,9 +11,11 @@ use crate::id::{IdHasher, ObjectId, ObjectKind};
 use crate::json::{AtPath, JsonPath};
 use crate::merge::{Entry, EntryKind, Tree};
 use crate::project::Project;
-use crate::store::{EntryMode, Objects, TreeWalk};
+use crate::settings::Settings;
+use crate::store::{EntryMode, Objects, Store, TreeWalk};
+use crate::survey::scope_by_rules;
 use crate::sys::{Kind, is_gone};
-use crate::worktree::{read_path, stat_path};
+use crate::worktree::{Scope, ScopePreview, read_path, stat_path};
 
 /// Lines of a file with their authors.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,8 +79,9 @@ crate::json::serialized_as! {
 /// Returns for each line of a file, as it is now, the period in which it was written. Renames are followed, and lines
 /// that a restore brought back belong to the period that wrote them first.
 ///
-/// Fails with `NotFound` if there is no such file, and with `Invalid` if it is a directory, is not text or is larger than
-/// 16 MiB.
+/// Fails with `NotFound` if there is no such file, and with `Invalid` if it is a directory, is out of scope by the rules
+/// of `settings` and the project, is not text or is larger than 16 MiB. A file out of scope may hold secrets, and no
+/// checkpoint has it.
 ///
 /// ```
 /// use piton::{Author, History, blame_file};
@@ -93,15 +96,23 @@ crate::json::serialized_as! {
 /// # let (settings, progress) = (piton::Settings::default().enabled(true), piton::Progress::default());
 /// # piton::take(&store, &project, &piton::Request::default(), &settings, now, &progress)?;
 /// std::fs::write(code.join("main.rs"), "// Starts here.\nfn main() {}\n")?;
-/// let blame = blame_file(&History::of(&store, &project)?, &project, b"main.rs")?;
+/// let history = History::of(&store, &project)?;
+/// let blame = blame_file(&history, &store, &project, &settings, b"main.rs")?;
 /// let by: Vec<_> = blame.lines.iter().map(|line| blame.periods[line.period].by).collect();
 /// assert_eq!(by, [Author::You, Author::Earlier]);
 /// # Ok(())
 /// # }
 /// ```
-pub fn blame_file(history: &History, project: &Project, path: &[u8]) -> Result<FileBlame> {
+pub fn blame_file(
+    history: &History,
+    store: &Store,
+    project: &Project,
+    settings: &Settings,
+    path: &[u8],
+) -> Result<FileBlame> {
     let what = || format!("blame {}", String::from_utf8_lossy(path));
-    let current = read_current(project, path, history)?;
+    let scope = scope_by_rules(store, project, settings)?;
+    let current = read_current(project, &scope, path, history)?;
     if !is_text(&current) {
         return Err(Error::new(ErrorKind::Invalid, what()).because("it is not text, or larger than 16 MB"));
     }
@@ -142,8 +153,8 @@ pub fn blame_file(history: &History, project: &Project, path: &[u8]) -> Result<F
     Ok(blame)
 }
 
-/// Reads a current file.
-fn read_current(project: &Project, path: &[u8], history: &History) -> Result<Vec<u8>> {
+/// Reads a current file that is in scope.
+fn read_current(project: &Project, scope: &Scope, path: &[u8], history: &History) -> Result<Vec<u8>> {
     let what = || format!("blame {}", String::from_utf8_lossy(path));
     let missing = || {
         let is_known = history.versions(path).is_ok_and(|versions| versions.iter().any(Option::is_some));
@@ -158,6 +169,11 @@ fn read_current(project: &Project, path: &[u8], history: &History) -> Result<Vec
     let kind = stat_path(&root, path).map_err(failed)?.kind;
     if !matches!(kind, Kind::File | Kind::Link) {
         return Err(Error::new(ErrorKind::Invalid, what()).because("it is not a file"));
+    }
+    if !ScopePreview::new(scope, &root, None).covers_file(path) {
+        return Err(
+            Error::new(ErrorKind::Invalid, what()).because("checkpoints leave it out: it is ignored or excluded")
+        );
     }
     read_path(&root, path, kind, TEXT_BYTES_MAX as u64 + 1).map_err(failed)
 }

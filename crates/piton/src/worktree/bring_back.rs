@@ -5,7 +5,6 @@
 //! a temporary name of the kind `x` may be that of a file that is not saved. The kind `w` never is.
 
 use std::ffi::CString;
-use std::fs::File;
 use std::io;
 use std::path::Path;
 
@@ -56,9 +55,34 @@ pub(crate) fn bring_back(
     temporaries: &mut BackTemporaries<'_>,
     number: usize,
 ) -> io::Result<Option<Stat>> {
+    put(to, over, temporaries, number, |dir, temp| write(from, dir, temp, attributes))
+}
+
+/// Like [`bring_back`], for a link.
+pub(crate) fn bring_back_link(
+    target: &[u8],
+    to: &Path,
+    over: Option<&Stat>,
+    temporaries: &mut BackTemporaries<'_>,
+    number: usize,
+) -> io::Result<Option<Stat>> {
+    put(to, over, temporaries, number, |dir, temp| {
+        dir.create_link(temp, target)?;
+        stat_in(dir, temp)
+    })
+}
+
+/// Gives what `make` creates under a temporary name its own name.
+fn put(
+    to: &Path,
+    over: Option<&Stat>,
+    temporaries: &mut BackTemporaries<'_>,
+    number: usize,
+    make: impl FnOnce(&Dir, &[u8]) -> io::Result<Stat>,
+) -> io::Result<Option<Stat>> {
     let (dir, name) = open_parent(to)?;
     let temp = temporaries.name(if over.is_some() { b'x' } else { b'w' }, number);
-    let made = match write(from, &dir, &temp, attributes) {
+    let made = match make(&dir, &temp) {
         Ok(made) => made,
         Err(error) => {
             temporaries.remove(&dir, &temp);
@@ -87,15 +111,6 @@ pub(crate) fn bring_back(
             temporaries.remove(&dir, &temp);
             Err(error)
         }
-    }
-}
-
-/// Creates a link, unless something is there. Returns false then.
-pub(crate) fn bring_back_link(target: &[u8], to: &Path) -> io::Result<bool> {
-    let (dir, name) = open_parent(to)?;
-    match dir.create_link(&name, target) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
-        made => made.map(|()| true),
     }
 }
 
@@ -168,10 +183,14 @@ fn write(from: &Path, dir: &Dir, temp: &[u8], attributes: BackAs) -> io::Result<
     if sys::stat_file(&source)?.kind != Kind::File {
         return Err(io::Error::other("what was kept is not a file"));
     }
-    let made: File = dir.create(temp)?;
-    if !sys::clone_contents(&made, &source) {
-        sys::copy_contents(&made, &source)?;
-    }
+    let made = match dir.create_clone(temp, &source)? {
+        Some(made) => made,
+        None => {
+            let made = dir.create(temp)?;
+            sys::copy_contents(&made, &source)?;
+            made
+        }
+    };
     sys::set_file_mode(&made, attributes.mode)?;
     if let Some(mtime) = attributes.mtime {
         sys::set_file_mtime(&made, mtime)?;

@@ -64,8 +64,10 @@ pub(crate) fn presence(dir: &Path, recorded: ParentDirectory) -> Presence {
 /// Returns the identity of a project's directory and of its parent. Returns `None` if the parent cannot be looked at.
 pub(crate) fn dir_identity(dir: &Path) -> Option<DirIdentity> {
     let parent = sys::file_identity(&dir.parent()?.metadata().ok()?);
-    let device = dir.metadata().map_or(parent.0, |own| sys::file_identity(&own).0);
-    Some(DirIdentity { device, parent })
+    let own = dir.metadata().ok();
+    let device = own.as_ref().map_or(parent.0, |own| sys::file_identity(own).0);
+    let mode = own.and_then(|own| u16::try_from(sys::mode(&own) & 0o777).ok());
+    Some(DirIdentity { device, mode, parent })
 }
 
 /// Returns the device of the nearest ancestor of a missing directory that exists.

@@ -10,6 +10,9 @@ use crate::id::{IdHasher, ObjectId, ObjectKind};
 use crate::relpath;
 use crate::sys::{self, Dir, Kind, Stat};
 
+/// Number of bytes of two files that are compared at once.
+const COMPARED_AT_ONCE: usize = 256 << 10;
+
 /// Returns the stat data of a path below a project. Follows no symbolic link.
 pub(crate) fn stat_path(root: &Dir, path: &[u8]) -> io::Result<Stat> {
     let (parent, name) = relpath::split(path);
@@ -45,6 +48,43 @@ pub(crate) fn id_of_path(root: &Dir, path: &[u8], kind: Kind) -> Option<ObjectId
 pub(crate) fn id_of_file(path: &Path) -> Option<ObjectId> {
     let name = path.file_name()?;
     id_of_path(&Dir::open(path.parent()?).ok()?, sys::path_bytes(Path::new(name)), Kind::File)
+}
+
+/// Returns the target of a link. Returns `None` if the path is no link.
+pub(crate) fn link_target(path: &Path) -> Option<Vec<u8>> {
+    let name = CString::new(sys::path_bytes(Path::new(path.file_name()?))).ok()?;
+    Dir::open(path.parent()?).ok()?.read_link(&name).ok()
+}
+
+/// Returns true if two files have equal contents. Returns false if one of them cannot be read.
+pub(crate) fn has_same_contents(one: &Path, other: &Path) -> bool {
+    compare_contents(one, other).unwrap_or(false)
+}
+
+fn compare_contents(one: &Path, other: &Path) -> io::Result<bool> {
+    let open = |path: &Path| {
+        let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+        Dir::open(path.parent().unwrap_or(Path::new("/")))?.open_file(sys::path_bytes(Path::new(name)))
+    };
+    let (mut one, mut other) = (open(one)?, open(other)?);
+    let (first, second) = (sys::stat_file(&one)?, sys::stat_file(&other)?);
+    if first.kind != Kind::File || second.kind != Kind::File || first.size != second.size {
+        return Ok(false);
+    }
+    let (mut left, mut right) = (vec![0; COMPARED_AT_ONCE], vec![0; COMPARED_AT_ONCE]);
+    loop {
+        let bytes = one.read(&mut left)?;
+        if bytes == 0 {
+            return Ok(other.read(&mut right[..1])? == 0);
+        }
+        match other.read_exact(&mut right[..bytes]) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
+            read => read?,
+        }
+        if left[..bytes] != right[..bytes] {
+            return Ok(false);
+        }
+    }
 }
 
 /// Returns the contents of a file, or the target of a link, below a project. Reads at most `bytes_max` bytes of a file.

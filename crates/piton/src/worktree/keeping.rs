@@ -55,6 +55,8 @@ pub(crate) enum Unsaved {
     OutOfTime,
     /// The directory of kept files is full or cannot be written.
     NoSpace,
+    /// The setting of this name leaves it out.
+    BySetting(&'static str),
 }
 
 /// A file that could not be saved. Of many, the first are named.
@@ -72,6 +74,8 @@ pub(crate) enum Wanted {
     Yes,
     /// It is not lost, or held elsewhere.
     No,
+    /// The setting of this name leaves it out.
+    Declined(&'static str),
 }
 
 /// Limits of one run.
@@ -172,8 +176,16 @@ struct SaveRun<'a> {
 
 impl SaveRun<'_> {
     fn entry(&mut self, place: &SavePlace<'_>, path: &[u8], stat: Stat, depth: usize) {
-        if stat.kind == Kind::Special || (self.is_wanted)(path, &stat) == Wanted::No {
+        if stat.kind == Kind::Special {
             return;
+        }
+        match (self.is_wanted)(path, &stat) {
+            Wanted::Yes => {}
+            Wanted::No => return,
+            Wanted::Declined(setting) => {
+                let bytes = if stat.kind == Kind::File { stat.size } else { 0 };
+                return self.note(path, Unsaved::BySetting(setting), bytes);
+            }
         }
         let failure = match stat.kind {
             Kind::Dir if stat.dev != self.root_dev => Some(Unsaved::Mounted),
@@ -288,14 +300,12 @@ impl SaveRun<'_> {
     fn cloned(&mut self, place: &SavePlace<'_>, to: &Dir) -> Option<Stat> {
         let from = place.from.open_file(place.from_name).ok()?;
         let stat = sys::stat_file(&from).ok().filter(|stat| stat.kind == Kind::File)?;
-        let made = to.create(place.to_name).ok()?;
-        if sys::clone_contents(&made, &from) {
+        if to.create_clone(place.to_name, &from).ok()?.is_some() {
             self.has_cloned = true;
             return Some(stat);
         }
         // A file system that cannot clone is not asked again.
         self.cannot_clone = !self.has_cloned;
-        let _ = to.remove(place.to_name);
         None
     }
 

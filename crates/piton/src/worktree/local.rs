@@ -104,7 +104,8 @@ pub(crate) fn has_local_candidates(skipped: &[Skipped]) -> bool {
     })
 }
 
-fn holds_secrets(path: &[u8], is_dir: bool) -> bool {
+/// Returns true if the name of a path, or of a directory around it, is one that commonly holds secrets.
+pub(crate) fn holds_secrets(path: &[u8], is_dir: bool) -> bool {
     static PATTERNS: OnceLock<Patterns> = OnceLock::new();
     let patterns = PATTERNS.get_or_init(|| Patterns::parse(SECRETS.join("\n").as_bytes()));
     is_secret(relpath::split(path).1) || matches_or_around(patterns, path, is_dir)

@@ -34,12 +34,13 @@ pub(crate) use directory::{
 };
 pub(crate) use expand::{Expanded, expand, name_matcher, replaced};
 pub(crate) use git_index::staged_id;
-pub(crate) use inspect::{id_of_file, id_of_path, missing_paths, read_path, stat_path};
+pub(crate) use inspect::{has_same_contents, id_of_file, id_of_path, link_target, missing_paths, read_path, stat_path};
 pub(crate) use keeping::{
     SaveLimits, SaveResult, Saved, SavedEntry, Unsaved, UnsavedFile, Wanted, resolved, save, stat_of,
 };
 pub(crate) use local::{
-    FileReading, LocalLimits, LocalScan, database_of, database_set, has_local_candidates, is_database, scan_local,
+    FileReading, LocalLimits, LocalScan, database_of, database_set, has_local_candidates, holds_secrets, is_database,
+    scan_local,
 };
 pub(crate) use manifest::{Child, DirNode, FileNode, Manifest};
 pub(crate) use read::{Contents, ReadFile, Reader, id_of_stream};

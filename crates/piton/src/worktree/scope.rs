@@ -227,7 +227,7 @@ impl Scope {
     }
 
     /// Returns true if the user's own list leaves out the path or a directory around it.
-    pub(super) fn is_excluded_by_user(&self, path: &[u8], is_dir: bool) -> bool {
+    pub(crate) fn is_excluded_by_user(&self, path: &[u8], is_dir: bool) -> bool {
         matches_or_around(&self.exclude, path, is_dir)
     }
 
@@ -385,6 +385,16 @@ impl<'a> ScopePreview<'a> {
         let (scope, root) = (self.scope, self.root);
         let (judges, _) = self.dir(relpath::split(path).0);
         judges.decide(scope, path, false, root).0 == Decision::In
+    }
+
+    /// Returns the reason why the current rules leave a file, or a directory with everything in it, out.
+    pub(crate) fn left_out(&mut self, path: &[u8], is_dir: bool) -> Option<SkipReason> {
+        let (scope, root) = (self.scope, self.root);
+        let (judges, _) = self.dir(relpath::split(path).0);
+        match judges.decide(scope, path, is_dir, root).0 {
+            Decision::Out(why) => Some(why),
+            Decision::In | Decision::OnlyExceptions(_) => None,
+        }
     }
 
     /// Like [`Self::covers_file`], for a directory.

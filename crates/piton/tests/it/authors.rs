@@ -32,9 +32,14 @@ fn authors(log: &ProjectLog) -> Vec<(Author, String)> {
     log.entries.iter().map(|entry| (entry.period.by, name(entry))).collect()
 }
 
+fn blame(sandbox: &Sandbox, path: &str) -> piton::Result<piton::FileBlame> {
+    let (store, settings) = (store_of(sandbox), Settings::default());
+    blame_file(&history(sandbox), &store, &project(sandbox), &settings, path.as_bytes())
+}
+
 /// Returns author and turn of each line.
 fn blamed(sandbox: &Sandbox, path: &str) -> Vec<(String, Author, String)> {
-    let blame = blame_file(&history(sandbox), &project(sandbox), path.as_bytes()).expect("a blame");
+    let blame = blame(sandbox, path).expect("a blame");
     let line = |line: &piton::BlameLine| {
         let period = &blame.periods[line.period];
         let turn = period.turn.as_ref().map_or_else(String::new, |turn| turn.turn.clone());
@@ -182,15 +187,17 @@ fn a_file_without_lines_or_without_text_has_no_blame() {
     sandbox.write("binary", b"\0\x01");
     sandbox.write("gone", "x\n");
     sandbox.tree("dir/x = 1");
+    sandbox.write(".gitignore", "private/\n");
+    sandbox.write(".env", "KEY=1\n");
+    sandbox.tree("private/key = 1");
     by_you(&sandbox);
     fs::remove_file(sandbox.path("gone")).expect("a file");
-    let kind = |path: &str| {
-        let blame = blame_file(&history(&sandbox), &project(&sandbox), path.as_bytes());
-        blame.map(|blame| blame.lines.len()).map_err(|error| error.kind())
-    };
+    let kind = |path: &str| blame(&sandbox, path).map(|blame| blame.lines.len()).map_err(|error| error.kind());
     assert_eq!(kind("empty"), Ok(0));
     assert_eq!(kind("binary"), Err(ErrorKind::Invalid));
     assert_eq!(kind("dir"), Err(ErrorKind::Invalid));
+    assert_eq!(kind(".env"), Err(ErrorKind::Invalid));
+    assert_eq!(kind("private/key"), Err(ErrorKind::Invalid));
     assert_eq!(kind("gone"), Err(ErrorKind::NotFound));
     assert_eq!(kind("never"), Err(ErrorKind::NotFound));
 }
@@ -313,7 +320,7 @@ fn blame_names_the_commits_that_git_blame_names() {
             sandbox.write("file", lines.concat());
             by_you(&sandbox);
         }
-        let blame = blame_file(&history(&sandbox), &project(&sandbox), b"file").expect("a blame");
+        let blame = blame(&sandbox, "file").expect("a blame");
         let found: Vec<String> =
             blame.lines.iter().map(|line| blame.periods[line.period].to.expect("a checkpoint").to_string()).collect();
         let name = format!("refs/hermes/{}", project_id(&sandbox));

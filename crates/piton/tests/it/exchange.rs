@@ -58,7 +58,7 @@ fn fetch(into: &Sandbox, id: CheckpointId, objects: &[SentObject]) -> Checkpoint
         incoming.add(*id, *kind, bytes).expect("an object");
     }
     let commit = commit(objects, id);
-    let request = FetchRequest { machine: "other", id, commit: &commit, files: None, paths: &[] };
+    let request = FetchRequest { machine: "other", id, commit: &commit, files: None, dirs: &[], paths: &[] };
     incoming.finish(request, &Settings::default(), now()).expect("a checkpoint")
 }
 
@@ -172,7 +172,7 @@ fn some_paths_of_a_checkpoint_are_a_checkpoint_of_these_paths() {
     incoming.add(item.id, ObjectKind::Blob, b"wanted").expect("an object");
     let files = [FetchedPath::new(b"a/wanted".to_vec(), &item)];
     let (commit, paths) = (commit(&objects, id), [b"a/wanted".to_vec()]);
-    let request = FetchRequest { machine: "other", id, commit: &commit, files: Some(&files), paths: &paths };
+    let request = FetchRequest { machine: "other", id, commit: &commit, files: Some(&files), dirs: &[], paths: &paths };
     let fetched = incoming.finish(request, &Settings::default(), now()).expect("a checkpoint");
     let listing = other.store_git(&["ls-tree", "-r", "--name-only", &fetched.to_string()]);
     assert_eq!(listing, b"a/wanted\n");

@@ -522,8 +522,10 @@ fn every_point_of_the_security_document_has_a_test_that_exists() {
 fn invariants(text: &str) -> impl Iterator<Item = &str> {
     let numbered = text.lines().filter_map(|line| line.strip_prefix("//! - ")?.split_once(". "));
     numbered.map(|(name, _)| name).filter(|name| {
-        let letters = name.as_bytes();
-        letters.len() == 2 && letters[0].is_ascii_uppercase() && letters[1].is_ascii_digit()
+        let (letter, number) = name.split_at_checked(1).unwrap_or_default();
+        letter.bytes().all(|byte| byte.is_ascii_uppercase())
+            && !number.is_empty()
+            && number.bytes().all(|byte| byte.is_ascii_digit())
     })
 }
 

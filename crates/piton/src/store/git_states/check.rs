@@ -8,6 +8,7 @@ use super::GitStates;
 use super::held::HeldFile;
 use super::object_ids::PackIds;
 use crate::error::Result;
+use crate::fsx;
 use crate::id::{ObjectId, ProjectId};
 use crate::sys;
 
@@ -44,9 +45,15 @@ impl GitStates {
                 }
             }
         }
+        let mut missing = self.listed(project);
         for held in self.held(project)? {
+            missing.remove(&held.path);
             problems.extend(problem_of(&held).map(|what| GitStateProblem { state: None, file: held.file, what }));
         }
+        problems.extend(missing.iter().map(|path| {
+            let what = "it was held, and is missing".to_owned();
+            GitStateProblem { state: None, file: self.held_path(project, path), what }
+        }));
         Ok(problems)
     }
 
@@ -67,6 +74,9 @@ impl GitStates {
                 super::held::release(&problem.file.with_extension("idx"))?;
             }
         }
+        let listed = self.listed(project);
+        let is_gone = |path: &&Vec<u8>| !fsx::exists(&self.held_path(project, path)).unwrap_or(true);
+        self.remove_listed(project, listed.iter().filter(is_gone))?;
         if !problems.is_empty() {
             // The next capture looks at everything again.
             self.save_cache(project, &super::GitStateCache::default())?;

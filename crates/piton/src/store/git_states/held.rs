@@ -53,6 +53,8 @@ pub(crate) struct HoldObjects<'a> {
     /// Limit of all copies, in bytes. `None` if there is none.
     copied_bytes_max: Option<u64>,
     gone: Gone,
+    /// Files that were not held before.
+    new: Vec<Vec<u8>>,
     pub(crate) result: HoldResult,
 }
 
@@ -68,7 +70,7 @@ impl GitStates {
     ) -> HoldObjects<'a> {
         let gone = Gone::read(&self.gone_path(project));
         let result = HoldResult { copied_bytes, ..HoldResult::default() };
-        HoldObjects { states: self, project, _locked: locked, now, copied_bytes_max, gone, result }
+        HoldObjects { states: self, project, _locked: locked, now, copied_bytes_max, gone, new: Vec::new(), result }
     }
 
     pub(super) fn gone_path(&self, project: &ProjectId) -> PathBuf {
@@ -152,7 +154,11 @@ impl HoldObjects<'_> {
             if progress.is_cancelled() {
                 return Ok(false);
             }
+            let before = self.result.linked + self.result.copied;
             is_whole &= self.file(from, name, &to, &target).map_err(failed)?;
+            if self.result.linked + self.result.copied > before {
+                self.new.push(relpath::join(path, name));
+            }
         }
         for name in held.iter().filter(|name| !name.starts_with(fsx::TEMP_PREFIX.as_bytes())) {
             self.gone.add(relpath::join(path, name), self.now.secs);
@@ -183,6 +189,7 @@ impl HoldObjects<'_> {
     /// Records the files that are gone, and returns the result.
     pub(crate) fn finish(self) -> Result<HoldResult> {
         self.gone.save(&self.states.gone_path(self.project))?;
+        self.states.add_listed(self.project, &self.new)?;
         Ok(self.result)
     }
 

@@ -7,6 +7,7 @@
 //! log             when the repository was in which state, and with which checkpoint; a JSON object a line
 //! cache           stat data at the last capture
 //! logged          checkpoint of the last line in the log
+//! listed          object files that are held; one that is missing was lost
 //! gone            object files that are held and are not in the repository any more, with the time
 //! problem         what the last capture could not save; removed by one that saved everything
 //! ```
@@ -38,8 +39,10 @@ use crate::time::{self, Moment};
 mod cache;
 mod check;
 mod held;
+mod listed;
 mod locks;
 mod object_ids;
+mod reachable;
 mod release;
 mod state;
 

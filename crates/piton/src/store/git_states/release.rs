@@ -152,6 +152,7 @@ impl GitStates {
             bytes -= group.bytes_alone();
             released.push(group);
         }
+        self.remove_listed(project, released.iter().flat_map(|group| &group.files).map(|file| &file.path))?;
         let mut freed = 0;
         for group in &released {
             freed += group.bytes_alone();

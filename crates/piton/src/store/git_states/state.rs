@@ -5,13 +5,17 @@
 //! root /home/you/code
 //! common /home/you/code/.git
 //! own .
+//! dir 700 .
+//! dir 755 hooks
 //! file 100644 =ref:%20refs/heads/main%0a HEAD
 //! file 100644 5e1c… index
 //! ```
 //!
 //! Contents of at most 256 bytes are in the line itself, after `=`; others are in a file of their own, named by their
-//! hash. Paths and contents are escaped: `%` and two hexadecimal digits for everything but printable ASCII.
+//! hash. Paths and contents are escaped: `%` and two hexadecimal digits for everything but printable ASCII without the
+//! space. A directory without a line has the mode of the one that it is in.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crate::id::{ObjectId, content_id};
@@ -54,6 +58,8 @@ pub(crate) struct GitState {
     pub(crate) common: PathBuf,
     /// Directory of `HEAD` and the index, relative to `common`.
     pub(crate) own: Vec<u8>,
+    /// Permission bits of directories, relative to `common`; only those that differ from the directory around them.
+    pub(crate) dirs: BTreeMap<Vec<u8>, u16>,
     /// Sorted by path.
     pub(crate) files: Vec<StateFile>,
 }
@@ -72,6 +78,10 @@ impl GitState {
             escape(sys::path_bytes(&self.common)),
             if self.own.is_empty() { ".".to_owned() } else { escape(&self.own) },
         );
+        for (path, mode) in &self.dirs {
+            let path = if path.is_empty() { ".".to_owned() } else { escape(path) };
+            text.push_str(&format!("dir {mode:o} {path}\n"));
+        }
         for file in &self.files {
             let contents = match &file.contents {
                 GitContents::Inline(bytes) => format!("={}", escape(bytes)),
@@ -99,6 +109,7 @@ impl GitState {
                 "root" => state.root = sys::path_from_bytes(unescape(value.as_bytes())?),
                 "common" => state.common = sys::path_from_bytes(unescape(value.as_bytes())?),
                 "own" => state.own = if value == "." { Vec::new() } else { unescape(value.as_bytes())? },
+                "dir" => state.dirs.extend(decode_dir(value)),
                 "file" => state.files.push(StateFile::decode(value)?),
                 // A later version may add lines.
                 _ => {}
@@ -106,6 +117,14 @@ impl GitState {
         }
         Some(state)
     }
+}
+
+/// Parses the mode and the path of a directory. Returns `None` if a later version writes them otherwise.
+fn decode_dir(line: &str) -> Option<(Vec<u8>, u16)> {
+    let (mode, path) = line.split_once(' ')?;
+    let path = if path == "." { Vec::new() } else { unescape(path.as_bytes())? };
+    let mode = u16::from_str_radix(mode, 8).ok()? & 0o7777;
+    (path.is_empty() || is_below(&path)).then_some((path, mode))
 }
 
 impl StateFile {
@@ -118,9 +137,13 @@ impl StateFile {
             None => GitContents::Stored(ObjectId::from_hex(contents.as_bytes())?),
         };
         let path = unescape(words.next()?.as_bytes())?;
-        let is_below = path.split(|byte| *byte == b'/').all(|name| !matches!(name, b"" | b"." | b".."));
-        is_below.then_some(Self { path, mode, contents })
+        is_below(&path).then_some(Self { path, mode, contents })
     }
+}
+
+/// Returns true for a path that does not lead out of the repository.
+fn is_below(path: &[u8]) -> bool {
+    path.split(|byte| *byte == b'/').all(|name| !matches!(name, b"" | b"." | b".."))
 }
 
 #[cfg(test)]
@@ -133,6 +156,7 @@ mod tests {
             root: "/home/you/a b".into(),
             common: "/home/you/a b/.git".into(),
             own: b"worktrees/x".to_vec(),
+            dirs: BTreeMap::from([(Vec::new(), 0o700), (b"a b".to_vec(), 0o2775)]),
             files: vec![
                 file(b"HEAD", GitContents::Inline(b"ref: refs/heads/main\n".to_vec())),
                 file(b"refs/heads/\xff %", GitContents::Inline(Vec::new())),

@@ -114,6 +114,15 @@ impl RepositoryPlace {
         sys::stat_path(&self.root.join(".git")).is_ok()
     }
 
+    /// Returns a free name for something that is at the place of the common directory and is not a directory. Returns
+    /// `None` if there is nothing.
+    pub(crate) fn name_aside(&self) -> Option<PathBuf> {
+        sys::stat_path(&self.common).ok().filter(|stat| stat.kind != Kind::Dir)?;
+        let name = self.common.file_name()?.to_str()?;
+        let mut names = (1..1000).map(|number| self.common.with_file_name(format!("{name}.before-{number}")));
+        names.find(|name| sys::stat_path(name).is_err_and(|error| sys::is_gone(&error)))
+    }
+
     /// Opens the common directory. Returns `None` if it is missing.
     pub(crate) fn open(&self) -> Result<Option<Repository>> {
         match Dir::open(&self.common) {

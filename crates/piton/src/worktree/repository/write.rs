@@ -4,6 +4,7 @@
 //! - D17. A file of the repository has the old contents or the new ones, whenever the process is killed.
 //! - D18. A lock file of another process is never removed.
 
+use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -32,6 +33,8 @@ pub(crate) struct RepositoryWriter {
     path: PathBuf,
     /// Permission bits of new directories.
     dir_mode: u16,
+    /// Permission bits of some of them.
+    dir_modes: BTreeMap<Vec<u8>, u16>,
     /// Contents of lock files that only keep others out. No other process writes the same.
     guard: Vec<u8>,
 }
@@ -75,7 +78,7 @@ impl RepositoryWriter {
         let failed = |error| Error::io("open", common, error);
         let dir = Dir::open(common).map_err(failed)?;
         let dir_mode = dir.stat().map_err(failed)?.mode & 0o777;
-        Ok(Self { dir, path: common.to_owned(), dir_mode, guard })
+        Ok(Self { dir, path: common.to_owned(), dir_mode, dir_modes: BTreeMap::new(), guard })
     }
 
     /// Creates the directory for a repository that is rebuilt, and opens it.
@@ -83,7 +86,26 @@ impl RepositoryWriter {
         let failed = |error| Error::io("make the directory", common, error);
         sys::create_dir(common, dir_mode.into()).map_err(failed)?;
         let dir = Dir::open(common).map_err(failed)?;
-        Ok(Self { dir, path: common.to_owned(), dir_mode, guard: b"piton\n".to_vec() })
+        dir.set_mode(dir_mode).map_err(failed)?;
+        let guard = b"piton\n".to_vec();
+        Ok(Self { dir, path: common.to_owned(), dir_mode, dir_modes: BTreeMap::new(), guard })
+    }
+
+    /// Sets the permission bits of directories that are created. Others get those of the directory around them.
+    pub(crate) fn with_dir_modes(mut self, modes: BTreeMap<Vec<u8>, u16>) -> Self {
+        self.dir_modes = modes;
+        self
+    }
+
+    fn mode_of(&self, mut path: &[u8]) -> u16 {
+        while !path.is_empty() {
+            if let Some(mode) = self.dir_modes.get(path) {
+                // The files in it are still to be written.
+                return *mode | 0o700;
+            }
+            path = relpath::split(path).0;
+        }
+        self.dir_mode
     }
 
     fn full(&self, path: &[u8]) -> PathBuf {
@@ -106,7 +128,7 @@ impl RepositoryWriter {
         match parent.make_dir(name) {
             Ok(()) => {
                 let made = parent.open_dir(name)?;
-                made.set_mode(self.dir_mode)?;
+                made.set_mode(self.mode_of(path))?;
                 Ok(made)
             }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => parent.open_dir(name),
@@ -284,7 +306,7 @@ pub(crate) fn place_pointer(link: &Path, text: &[u8]) -> Result<()> {
     file.sync_all().map_err(failed)
 }
 
-/// Renames a directory to a name that must not exist.
+/// Renames a directory, or something that is in its place, to a name that must not exist.
 pub(crate) fn rename_dir(from: &Path, to: &Path) -> Result<()> {
     let failed = |error| Error::io("rename", from, error);
     let parent = Dir::open(to.parent().unwrap_or(Path::new("/"))).map_err(failed)?;
