@@ -120,7 +120,7 @@ fn at_once<T: Sync>(items: &[T], work: impl Fn(&T) -> bool + Sync) {
 }
 
 /// Deletes what nothing refers to, and lists what may be deleted next time. Fails with `Invalid` if this machine was added
-/// as one that deletes nothing, with `Denied` if the credentials do not permit to write tombs. Nothing is deleted if
+/// as one that deletes nothing, with `Damaged` if the bucket holds another repository, with `Denied` if the credentials do not permit to write tombs. Nothing is deleted if
 /// anything that could refer to objects cannot be read.
 pub fn collect(remote: &Remote, policy: CollectPolicy) -> Result<CollectReport> {
     let now = allowed_time(remote)?;
@@ -144,8 +144,9 @@ fn allowed_time(remote: &Remote) -> Result<i64> {
             RemoteErrorKind::Invalid,
             "collect garbage: this machine was added with `--no-collect`",
         )
-        .hint("run it on a machine that may delete, or add the remote again without that option"));
+        .hint("run it on a machine that may delete, or add the remote again with `--collect`"));
     }
+    remote.check_repository()?;
     server_time(remote)
 }
 
@@ -156,8 +157,9 @@ fn collect_at(remote: &Remote, policy: CollectPolicy, now: i64) -> Result<Collec
     let live = Live::read(remote, &all_refs(remote, &writers)?)?;
     remote.local.trim_cache("idx/", &live.indexes);
     let tombs = remote.tombs()?;
+    remote.delete_corrupt_tombs(&tombs)?;
     let mut marked = HashSet::new();
-    for (info, tomb) in &tombs {
+    for (info, tomb) in &tombs.found {
         match why_waiting(info, policy, now, &writers) {
             Some(why) => {
                 report.waiting.push(why);
@@ -172,7 +174,7 @@ fn collect_at(remote: &Remote, policy: CollectPolicy, now: i64) -> Result<Collec
     };
     report.marked = fresh.packs.len() + fresh.indexes.len();
     if report.marked > 0 {
-        remote.put_record(&format!("tomb/{}", random_name()?), "tomb", &fresh)?;
+        remote.put_record(&format!("tomb/{}", random_name()?), &fresh)?;
     }
     remote.bucket.put(COLLECTED, Vec::new())?;
     Ok(report)
@@ -189,12 +191,18 @@ fn server_time(remote: &Remote) -> Result<i64> {
     Ok(written.ok_or_else(missing)?.modified_secs)
 }
 
+/// Returns all leases. A machine whose lease is corrupt counts as one that has seen no tomb.
 fn writers(remote: &Remote) -> Result<Vec<(ObjectInfo, WriterRecord)>> {
     let mut found = Vec::new();
     for info in remote.bucket.list("writer/")? {
-        if let Some(record) = remote.get_record::<WriterRecord>(&info.key, "writer")? {
-            found.push((info, record));
-        }
+        let record = match remote.get_record::<WriterRecord>(&info.key) {
+            Err(error) if error.kind == RemoteErrorKind::Damaged => {
+                let machine = format!("a machine with a corrupt lease ({})", info.key);
+                Some(WriterRecord { machine, ..WriterRecord::default() })
+            }
+            read => read?,
+        };
+        found.extend(record.map(|record| (info, record)));
     }
     Ok(found)
 }

@@ -4,12 +4,14 @@
 //! network.
 
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Mutex;
 
 use piton::{
     CheckpointId, FetchRequest, FetchedPath, Incoming, Moment, ObjectId, ObjectKind, Project, Settings, Store,
-    TreeItem, checkpoint_tree, tree_items,
+    TreeItem, checkpoint_tree, names_path, tree_items,
 };
 use serde::Serialize;
 
@@ -103,10 +105,10 @@ pub fn fetch_checkpoint(
     let mut fetch =
         Fetch { store, project, remote, index, meter, meta: Received::new(), spool: Mutex::new(Spool::new()?) };
     for attempt in 1..=ATTEMPTS_MAX {
-        let (files, known) = if wanted.paths.is_empty() {
+        let (part, known) = if wanted.paths.is_empty() {
             (None, fetch.everything(checkpoint.id)?)
         } else {
-            fetch.some(checkpoint.id, wanted.paths).map(|(files, known)| (Some(files), known))?
+            fetch.some(checkpoint.id, wanted.paths).map(|(part, known)| (Some(part), known))?
         };
         let incoming = Incoming::begin(store, project)?;
         if !known.iter().all(|id| incoming.has(*id)) && attempt < ATTEMPTS_MAX {
@@ -119,7 +121,8 @@ pub fn fetch_checkpoint(
             machine: wanted.machine,
             id: checkpoint.id,
             commit: &commit,
-            files: files.as_deref(),
+            files: part.as_ref().map(|part| &*part.files),
+            dirs: part.as_ref().map_or(&[], |part| &*part.dirs),
             paths: wanted.paths,
         };
         let id = incoming.finish(request, settings, now)?;
@@ -134,6 +137,22 @@ pub fn fetch_checkpoint(
         });
     }
     Err(RemoteError::new(RemoteErrorKind::Busy, "fetch: objects of this store keep being removed").hint("try again"))
+}
+
+/// The part of a checkpoint at some paths.
+#[derive(Default)]
+struct FetchedPart {
+    files: Vec<FetchedPath>,
+    /// Directories of the checkpoint around paths that it does not hold.
+    dirs: Vec<Vec<u8>>,
+}
+
+/// A path in the tree of a checkpoint.
+enum PathLookup {
+    File(TreeItem),
+    Directory(ObjectId),
+    /// There is none; with the innermost directory around it that there is.
+    Missing(Vec<u8>),
 }
 
 struct Fetch<'a> {
@@ -190,32 +209,25 @@ impl Fetch<'_> {
         Ok(known)
     }
 
-    /// Receives the files at these paths. Fails with `NotFound` if there is none at one of them.
-    fn some(&mut self, id: CheckpointId, paths: &[Vec<u8>]) -> Result<(Vec<FetchedPath>, HashSet<ObjectId>)> {
+    /// Receives the files at these paths. Fails with `NotFound` for a path that the checkpoint neither holds nor names as
+    /// an empty directory or as left out, unless there is something at the path on this machine: a restore removes it.
+    fn some(&mut self, id: CheckpointId, paths: &[Vec<u8>]) -> Result<(FetchedPart, HashSet<ObjectId>)> {
         self.receive_meta(&[id], true)?;
         let root = self.tree_of(id)?;
-        let (mut files, mut blobs) = (Vec::new(), HashSet::new());
+        let (mut part, mut blobs) = (FetchedPart::default(), HashSet::new());
         for path in paths {
-            let missing = || {
-                let what = format!("find {} in the checkpoint {}", String::from_utf8_lossy(path), id.short());
-                RemoteError::new(RemoteErrorKind::NotFound, what).hint("`piton show` lists what a checkpoint holds")
-            };
-            let mut tree = root;
-            let mut item: Option<TreeItem> = None;
-            for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
-                if item.as_ref().is_some_and(|item| item.kind != ObjectKind::Tree) {
-                    return Err(missing());
-                }
-                let found = self.items(tree)?.into_iter().find(|one| one.name == name).ok_or_else(missing)?;
-                tree = found.id;
-                item = Some(found);
-            }
-            match item {
-                Some(item) if item.kind == ObjectKind::Blob => {
+            match self.look_up(root, path)? {
+                PathLookup::File(item) => {
                     blobs.insert(item.id);
-                    files.push(FetchedPath::new(path.clone(), &item));
+                    part.files.push(FetchedPath::new(path.clone(), &item));
                 }
-                _ => self.below(tree, path, &mut files, &mut blobs)?,
+                PathLookup::Directory(tree) => self.below(tree, path, &mut part.files, &mut blobs)?,
+                PathLookup::Missing(around) if self.is_known(id, path)? => part.dirs.push(around),
+                PathLookup::Missing(_) => {
+                    let what = format!("find {} in the checkpoint {}", String::from_utf8_lossy(path), id.short());
+                    return Err(RemoteError::new(RemoteErrorKind::NotFound, what)
+                        .hint("`piton show` lists what a checkpoint holds"));
+                }
             }
         }
         let here = Incoming::begin(self.store, self.project)?;
@@ -223,7 +235,30 @@ impl Fetch<'_> {
         drop(here);
         blobs.retain(|blob| !known.contains(blob));
         self.receive_blobs(&blobs)?;
-        Ok((files, known))
+        Ok((part, known))
+    }
+
+    fn look_up(&mut self, root: ObjectId, path: &[u8]) -> Result<PathLookup> {
+        let (mut tree, mut around) = (root, Vec::new());
+        let mut names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).peekable();
+        while let Some(name) = names.next() {
+            let item = self.items(tree)?.into_iter().find(|one| one.name == name);
+            match item {
+                Some(item) if item.kind == ObjectKind::Tree => {
+                    tree = item.id;
+                    around = if around.is_empty() { name.to_vec() } else { [&*around, b"/", name].concat() };
+                }
+                Some(item) if names.peek().is_none() => return Ok(PathLookup::File(item)),
+                _ => return Ok(PathLookup::Missing(around)),
+            }
+        }
+        Ok(PathLookup::Directory(tree))
+    }
+
+    /// Returns true if a path at which the checkpoint holds no file can be restored all the same.
+    fn is_known(&self, id: CheckpointId, path: &[u8]) -> Result<bool> {
+        let is_here = || self.project.dir().join(OsStr::from_bytes(path)).symlink_metadata().is_ok();
+        Ok(names_path(id, self.commit(id)?, path)? || is_here())
     }
 
     /// Adds all files below a directory.
@@ -249,10 +284,13 @@ impl Fetch<'_> {
         Ok(())
     }
 
+    fn commit(&self, id: CheckpointId) -> Result<&[u8]> {
+        let found = self.meta.get(&id).map(|(_, commit)| &**commit);
+        found.ok_or_else(|| RemoteError::damaged(&id.to_string(), "it is no checkpoint"))
+    }
+
     fn tree_of(&self, id: CheckpointId) -> Result<ObjectId> {
-        let (_, commit) =
-            self.meta.get(&id).ok_or_else(|| RemoteError::damaged(&id.to_string(), "it is no checkpoint"))?;
-        Ok(checkpoint_tree(id, commit)?)
+        Ok(checkpoint_tree(id, self.commit(id)?)?)
     }
 
     fn items(&mut self, tree: ObjectId) -> Result<Vec<TreeItem>> {

@@ -107,10 +107,28 @@ impl Keyring {
         name_with(&blake3::derive_key("piton remote 2026 names", &self.masters[0]), kind, text)
     }
 
-    /// Returns a checksum of a slot that only a holder of the keyring can make.
-    pub(crate) fn mac(&self, slot: &str, public: &str) -> blake3::Hash {
+    /// Returns the ids of all keys, as slots list them.
+    pub(crate) fn ids(&self) -> Vec<String> {
+        self.keys.iter().map(|key| hex(&key.id)).collect()
+    }
+
+    /// Returns true if the keyring has a key of this id.
+    pub(crate) fn has(&self, id: &str) -> bool {
+        unhex(id).is_some_and(|id| self.by_id(&id).is_some())
+    }
+
+    /// Returns the keys of both: those of this keyring, then those that only `other` has. Returns `None` if they are of two
+    /// repositories.
+    pub(crate) fn merged(&self, other: &Self) -> Option<Self> {
+        let only_other = other.masters.iter().filter(|master| !self.masters.contains(master));
+        let all = self.masters.iter().chain(only_other).copied().collect();
+        (self.masters[0] == other.masters[0]).then(|| Self::new(all))
+    }
+
+    /// Returns a checksum of the text of a slot that only a holder of the keyring can make.
+    pub(crate) fn mac(&self, slot: &str) -> blake3::Hash {
         let key = blake3::derive_key("piton remote 2026 slots", &self.masters[0]);
-        blake3::keyed_hash(&key, format!("{slot} {public}").as_bytes())
+        blake3::keyed_hash(&key, slot.as_bytes())
     }
 
     /// Returns the keyring as text, for the file of this machine and for slots.

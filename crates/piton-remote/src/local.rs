@@ -3,14 +3,16 @@
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
 use std::io::{self, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::bucket::Location;
 use crate::error::{RemoteError, RemoteErrorKind, Result};
-use crate::keys::Keyring;
+use crate::keys::{Keyring, hex};
 
 const CONFIG: &str = "config.json";
 const KEY: &str = "key";
@@ -45,9 +47,16 @@ pub struct RemoteConfig {
     /// True if this machine may delete objects, and so collects garbage.
     #[serde(default = "yes")]
     pub collects: bool,
-    /// Names of projects that the user chose, by directory.
+    /// Names of projects that the user chose, by directory as in [`OwnRef::directory`].
     #[serde(default)]
     pub names: BTreeMap<String, String>,
+}
+
+impl RemoteConfig {
+    /// Returns the identity of a project, by the names that the user gave on this machine.
+    pub(crate) fn project_identity(&self, directory: &str, repository: Option<&str>) -> String {
+        piton::project_identity(self.names.get(directory).map(String::as_str), repository, directory)
+    }
 }
 
 fn yes() -> bool {
@@ -90,15 +99,27 @@ pub struct OwnRef {
     pub sequence: u64,
     /// Nonces of the last write, and of one that may not have happened.
     pub nonces: Vec<String>,
-    /// Directory of the project.
+    /// Directory of the project; `bytes:` and hexadecimal digits if it is not UTF-8.
     pub directory: String,
+    /// Identity under which the project was pushed; empty if an older version wrote the ref.
+    pub identity: String,
     /// Ids of the checkpoints in it, newest first.
     pub checkpoints: Vec<piton::CheckpointId>,
+    /// Checksum of all that the ref says about the project, its marks and prompts included.
+    pub digest: String,
     /// Checkpoints that were dropped since the last rewrite of the indexes.
     pub dropped: usize,
 }
 
 impl RemoteState {
+    /// Returns true if a checkpoint is in the ref of its project. What was pushed under other names of the project does
+    /// not count: other machines do not find it under this one.
+    pub(crate) fn is_pushed(&self, directory: &str, identity: &str, id: &piton::CheckpointId) -> bool {
+        let is_its =
+            |own: &&OwnRef| own.directory == directory && (own.identity == identity || own.identity.is_empty());
+        self.refs.values().filter(is_its).any(|own| own.checkpoints.contains(id))
+    }
+
     /// Notes a failure, and when to try again.
     pub(crate) fn note_failure(&mut self, error: &RemoteError, now_secs: i64) {
         self.failures = self.failures.saturating_add(1);
@@ -117,6 +138,8 @@ impl RemoteState {
 #[derive(Debug, Clone)]
 pub struct LocalDir {
     dir: PathBuf,
+    /// Messages for the user of this command.
+    notices: Arc<Mutex<Vec<String>>>,
 }
 
 /// Held by the process that pushes or changes the configuration.
@@ -128,7 +151,20 @@ pub struct PushLock {
 impl LocalDir {
     /// Returns the directory of a store. It may not exist.
     pub fn of(store: &piton::Store) -> Self {
-        Self { dir: piton::remote_dir(store) }
+        Self { dir: piton::remote_dir(store), notices: Arc::default() }
+    }
+
+    /// Adds a message for the user of this command, unless it has it already.
+    pub(crate) fn notify(&self, text: String) {
+        let mut notices = self.notices.lock().expect("no thread panics with it");
+        if !notices.contains(&text) {
+            notices.push(text);
+        }
+    }
+
+    /// Returns the messages for the user of this command.
+    pub(crate) fn notices(&self) -> Vec<String> {
+        self.notices.lock().expect("no thread panics with it").clone()
     }
 
     /// Returns the configuration, or `None` if there is no remote.
@@ -273,6 +309,11 @@ impl LocalDir {
         make_dir(local)?;
         make_dir(&self.dir)
     }
+}
+
+/// Returns a directory as text, another one for each directory: as it is, or in hexadecimal if it is not UTF-8.
+pub(crate) fn directory_text(dir: &Path) -> String {
+    dir.to_str().map_or_else(|| format!("bytes:{}", hex(dir.as_os_str().as_bytes())), str::to_owned)
 }
 
 fn file_name(name: &str) -> String {

@@ -6,12 +6,39 @@ use piton::{CheckpointId, SentCheckpoint, SentProject};
 use serde::Serialize;
 
 use crate::error::{RemoteError, RemoteErrorKind, Result};
-use crate::local::RemoteState;
+use crate::local::{RemoteState, directory_text};
 use crate::records::{RefKey, RefRecord};
 use crate::remote::Remote;
 
-/// Digits of an id that name a checkpoint.
+/// Digits of an id that name a checkpoint; a project needs as many at least.
 const ID_DIGITS: std::ops::RangeInclusive<usize> = 4..=40;
+
+/// Characters of the name of a machine.
+const NAME_CHARS_MAX: usize = 64;
+
+/// Returns true if a machine can be named so: commands take the name as `NAME/N`.
+fn is_machine_name(name: &str) -> bool {
+    let is_number = name.bytes().all(|byte| byte.is_ascii_digit());
+    !is_number && !name.starts_with('-') && !name.contains('/') && name.chars().count() <= NAME_CHARS_MAX
+}
+
+/// Returns the name that the user gave a machine. Fails with `Invalid` if it is empty, too long or a number, begins with a
+/// dash or has a slash.
+pub(crate) fn machine_name(name: &str) -> Result<String> {
+    if is_machine_name(name) {
+        return Ok(name.to_owned());
+    }
+    Err(RemoteError::new(RemoteErrorKind::Invalid, format!("use {name:?} as the name of a machine"))
+        .hint("a name has 1 to 64 characters, not only digits, no slash and no dash in front"))
+}
+
+/// Returns the name of a machine that the user gave none, from that of its host.
+pub(crate) fn machine_name_of_host(host: &str) -> String {
+    if is_machine_name(host) {
+        return host.to_owned();
+    }
+    format!("machine-{}", host.replace('/', "-")).chars().take(NAME_CHARS_MAX).collect()
+}
 
 /// A machine that has pushed.
 #[derive(Debug, Clone, Serialize)]
@@ -44,7 +71,7 @@ pub struct MachineProject {
 pub enum ProjectChoice {
     /// The project of a directory.
     Here {
-        /// The directory.
+        /// The directory; `bytes:` and hexadecimal digits if it is not UTF-8.
         directory: String,
         /// Identity of its git repository.
         repository: Option<String>,
@@ -72,53 +99,74 @@ pub(crate) struct FoundRef {
 }
 
 impl Remote {
-    /// Returns the identity of a project, the same on every machine: the name that the user gave it, the repository that
-    /// it is in, or its directory.
+    /// Returns the identity of a project, by the names that the user gave on this machine.
     pub(crate) fn project_identity(&self, directory: &str, repository: Option<&str>) -> String {
-        match (self.config.names.get(directory), repository) {
-            (Some(name), _) => format!("name:{name}"),
-            (None, Some(repository)) => format!("git:{repository}"),
-            (None, None) => format!("path:{directory}"),
-        }
+        self.config.project_identity(directory, repository)
     }
 
     /// Returns the name of a project for people.
     pub(crate) fn project_name(&self, project: &SentProject) -> String {
-        let directory = project.dir.to_string_lossy();
-        let last =
-            || project.dir.file_name().map_or_else(|| directory.to_string(), |name| name.to_string_lossy().into());
-        self.config.names.get(&*directory).cloned().unwrap_or_else(last)
+        let last = project.dir.file_name().unwrap_or(project.dir.as_os_str());
+        let named = self.config.names.get(&directory_text(&project.dir)).cloned();
+        named.unwrap_or_else(|| last.to_string_lossy().into_owned())
     }
 
-    /// Reads refs, and notes a ref that is older than one that was seen before, or gone.
-    pub(crate) fn read_refs(&self, project: Option<&str>) -> Result<Vec<FoundRef>> {
-        let mut found = Vec::new();
+    /// Reads refs, and notes a ref that is older than one that was seen before, or gone. A corrupt one does not hide the
+    /// others.
+    pub(crate) fn read_refs(&self, project: Option<&str>) -> Result<FoundRefs> {
+        let mut refs = FoundRefs::default();
         for key in self.ref_keys(project)? {
-            if let Some(record) = self.reference(&key)? {
-                found.push(FoundRef { key, record });
+            match self.reference(&key) {
+                Ok(record) => refs.found.extend(record.map(|record| FoundRef { key, record })),
+                Err(error) if error.kind == RemoteErrorKind::Damaged => refs.corrupt.push((key, error)),
+                Err(error) => return Err(error),
             }
         }
-        let named = found.iter().flat_map(|one| one.record.indexes.iter().cloned()).collect();
+        let there = refs.keys();
+        if project.is_none() && self.local.state().seen.keys().any(|key| !there.contains(key)) {
+            self.check_repository()?;
+        }
+        let named = refs.found.iter().flat_map(|one| one.record.indexes.iter().cloned()).collect();
         self.local.trim_cache(&project.map_or_else(|| "idx/".to_owned(), |project| format!("idx/{project}/")), &named);
-        // A push has the state in memory, and writes it. What is not noted during one is noted the next time.
-        if let Some(_held) = self.local.try_lock()? {
-            let mut state = self.local.state();
-            let known = state.clone();
-            note_seen(&mut state, &found, project.is_none());
-            if state != known {
-                self.local.write_state(&state)?;
-            }
+        for (_, error) in &refs.corrupt {
+            self.local.notify(format!("some checkpoints are not shown: {error}"));
         }
-        Ok(found)
+        // A push has the state in memory, and writes it. What is not noted during one is noted the next time.
+        let held = self.local.try_lock()?;
+        let mut state = self.local.state();
+        let known = state.clone();
+        for warning in note_seen(&mut state, &refs, project.is_none()) {
+            self.local.notify(warning.clone());
+            state.warnings.push(warning);
+        }
+        if held.is_some() && state != known {
+            self.local.write_state(&state)?;
+        }
+        Ok(refs)
     }
 }
 
-/// Compares refs with those that were seen before, and adds warnings. `is_all` if there are no others.
-fn note_seen(state: &mut RemoteState, found: &[FoundRef], is_all: bool) {
-    for FoundRef { key, record } in found {
+/// Refs as they were read.
+#[derive(Default)]
+pub(crate) struct FoundRefs {
+    pub(crate) found: Vec<FoundRef>,
+    /// Those that cannot be read.
+    corrupt: Vec<(RefKey, RemoteError)>,
+}
+
+impl FoundRefs {
+    fn keys(&self) -> HashSet<String> {
+        self.found.iter().map(|one| &one.key).chain(self.corrupt.iter().map(|(key, _)| key)).map(RefKey::key).collect()
+    }
+}
+
+/// Compares refs with those that were seen before, and returns warnings. `is_all` if there are no others.
+fn note_seen(state: &mut RemoteState, refs: &FoundRefs, is_all: bool) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for FoundRef { key, record } in &refs.found {
         let seen = state.seen.entry(key.key()).or_default();
         if record.sequence < *seen {
-            state.warnings.push(format!(
+            warnings.push(format!(
                 "the remote shows an older state of {} on {} than before: it was rolled back",
                 record.directory, record.machine
             ));
@@ -126,12 +174,13 @@ fn note_seen(state: &mut RemoteState, found: &[FoundRef], is_all: bool) {
         *seen = record.sequence;
     }
     if is_all {
-        let there: HashSet<_> = found.iter().map(|one| one.key.key()).collect();
+        let there = refs.keys();
         for key in state.seen.keys().filter(|key| !there.contains(*key)) {
-            state.warnings.push(format!("checkpoints that were in the remote are gone from it ({key})"));
+            warnings.push(format!("checkpoints that were in the remote are gone from it ({key})"));
         }
         state.seen.retain(|key, _| there.contains(key));
     }
+    warnings
 }
 
 /// Returns the display name of each writer.
@@ -162,7 +211,8 @@ fn project_of(one: &FoundRef) -> MachineProject {
 
 /// Returns every machine that has pushed, the last one first.
 pub fn machines(remote: &Remote) -> Result<Vec<Machine>> {
-    let refs = remote.read_refs(None)?;
+    remote.check_repository()?;
+    let refs = remote.read_refs(None)?.found;
     let mut machines: Vec<Machine> = Vec::new();
     for (writer, name) in names(&refs) {
         let own: Vec<_> = refs.iter().filter(|one| one.key.writer == writer).collect();
@@ -185,31 +235,50 @@ pub(crate) fn find(remote: &Remote, machine: &str, choice: &ProjectChoice) -> Re
         }
         ProjectChoice::Named(_) => None,
     };
-    let refs = remote.read_refs(id.as_deref())?;
-    let is_machine = |one: &&FoundRef, names: &BTreeMap<String, String>| {
-        names.get(&one.key.writer).is_some_and(|name| name == machine)
+    let of_machine = |refs: &[FoundRef]| -> Vec<FoundRef> {
+        let names = names(refs);
+        refs.iter().filter(|one| names.get(&one.key.writer).is_some_and(|name| name == machine)).cloned().collect()
     };
-    let named = names(&refs);
-    let is_project = |one: &&FoundRef| match choice {
-        ProjectChoice::Here { .. } => true,
-        ProjectChoice::Named(name) => {
-            one.record.project == *name || one.record.directory == *name || one.key.project.starts_with(name.as_str())
-        }
-    };
-    let mut fitting: Vec<_> = refs.iter().filter(|one| is_machine(one, &named)).filter(is_project).cloned().collect();
-    if let ProjectChoice::Here { directory, .. } = choice
-        && fitting.len() > 1
-    {
+    let FoundRefs { found, mut corrupt } = remote.read_refs(id.as_deref())?;
+    let mut fitting = of_machine(&found);
+    if let Some(id) = id.filter(|_| fitting.is_empty()) {
+        // `machines` names machines by the refs of all projects, which are read only if those of this one are not enough.
+        let all = remote.read_refs(None)?;
+        fitting = of_machine(&all.found);
+        corrupt = all.corrupt;
+        fitting.retain(|one| one.key.project == id);
+    }
+    match choice {
         // Several clones of one repository on that machine: the one in the same directory, else the newest.
-        fitting.sort_by_key(|one| (one.record.directory != *directory, std::cmp::Reverse(one.record.secs)));
-        fitting.truncate(1);
+        ProjectChoice::Here { directory, .. } => {
+            let place = remote.name("place", directory);
+            fitting.sort_by_key(|one| (one.key.place != place, std::cmp::Reverse(one.record.secs)));
+            fitting.truncate(1);
+        }
+        ProjectChoice::Named(name) => fitting = named(fitting, name),
     }
     match fitting.len() {
         1 => Ok(fitting.remove(0)),
-        0 => Err(nothing_fits(remote, machine, choice)?),
+        0 => Err(corrupt
+            .into_iter()
+            .next()
+            .map_or_else(|| nothing_fits(remote, machine, choice), |(_, error)| Ok(error))?),
         _ => Err(RemoteError::new(RemoteErrorKind::Invalid, format!("tell which project of {machine} is meant"))
             .hint("`piton machines` lists them; give the directory or the id with `--project`")),
     }
+}
+
+/// Returns the refs of projects with this name or directory; if there are none, those whose id it is, or begins with it.
+fn named(refs: Vec<FoundRef>, name: &str) -> Vec<FoundRef> {
+    let is_named = |one: &FoundRef| one.record.project == name || one.record.directory == name;
+    let (named, mut others): (Vec<_>, Vec<_>) = refs.into_iter().partition(is_named);
+    if !named.is_empty() {
+        return named;
+    }
+    let is_id = name.len() >= *ID_DIGITS.start() && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let prefix = name.to_ascii_lowercase();
+    others.retain(|one| is_id && one.key.project.starts_with(&prefix));
+    others
 }
 
 fn nothing_fits(remote: &Remote, machine: &str, choice: &ProjectChoice) -> Result<RemoteError> {

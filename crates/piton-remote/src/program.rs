@@ -14,23 +14,28 @@ use piton::json::unescape_path;
 use piton::{Moment, Outgoing, Project, PromptText, Settings, Store};
 use serde_json::{Value, json};
 
-use crate::bucket::{CredentialsFrom, Location};
+use crate::bucket::CredentialsFrom;
 use crate::collect::{COLLECT_EVERY_SECS, CollectPolicy, collect, collect_daily};
 use crate::error::{RemoteError, RemoteErrorKind, Result};
 use crate::fetch::{FetchCheckpoint, fetch_checkpoint};
 use crate::keys::Phrase;
-use crate::local::{LocalDir, PushLock, RemoteConfig};
-use crate::machines::{ProjectChoice, list_checkpoints, machines};
+use crate::local::{LocalDir, PushLock, RemoteConfig, directory_text};
+use crate::machines::{ProjectChoice, list_checkpoints, machine_name, machine_name_of_host, machines};
 use crate::push::{PushReport, PushRequest, push};
 use crate::remote::{AddRequest, Opened, Remote};
-use crate::slots::Slot;
 use crate::transfer::Meter;
 use crate::verify::verify;
+
+mod keys;
+
+use keys::{key_add, key_remove, key_rotate, keys};
 
 /// Pause between two lines of progress.
 const PROGRESS_MILLIS: u64 = 200;
 /// Pause before an automatic push, in which further checkpoints may come.
 const COALESCE_MILLIS: u64 = 1500;
+/// Advice for a push that failed because of the store.
+const TRIED_LATER: &str = "it is tried again later; `piton remote status` shows what is not pushed yet";
 
 /// Checkpoints of many machines in one bucket; started by `piton`
 #[derive(Debug, Parser)]
@@ -130,11 +135,14 @@ struct Add {
     #[arg(long)]
     machine: Option<String>,
     /// Upload limit in KiB per second
-    #[arg(long, default_value_t = 0)]
-    limit_kib: u64,
+    #[arg(long)]
+    limit_kib: Option<u64>,
     /// Never delete anything: for credentials that do not permit it
     #[arg(long)]
     no_collect: bool,
+    /// Delete what nothing refers to, after --no-collect
+    #[arg(long, conflicts_with = "no_collect")]
+    collect: bool,
 }
 
 #[derive(Debug, Args)]
@@ -233,6 +241,9 @@ fn run(arguments: &Arguments) -> Result<Value> {
         telling.thread().unpark();
         let _ = telling.join();
     }
+    for notice in local.notices() {
+        let _ = writeln!(std::io::stderr(), "{}", json!({"warning": notice}));
+    }
     answer
 }
 
@@ -244,7 +255,7 @@ fn answer(verb: &Verb, store: &Store, local: &LocalDir, now: Moment, meter: &Met
         Verb::Keys => keys(local),
         Verb::KeyAdd { label } => key_add(local, label),
         Verb::KeyRemove { slot } => key_remove(local, slot),
-        Verb::KeyRotate => key_rotate(local, None),
+        Verb::KeyRotate => key_rotate(local),
         Verb::Name { directory, name } => name_project(local, directory, name),
         Verb::Push(args) => pushed(store, local, args, meter),
         Verb::Machines => Ok(json!(machines(&Remote::open(local)?)?)),
@@ -300,24 +311,23 @@ fn host() -> String {
 
 fn added(local: &LocalDir, add: &Add) -> Result<Value> {
     let credentials = match (&add.profile, &add.credentials_file) {
-        (Some(profile), _) => CredentialsFrom::Profile(profile.clone()),
-        (None, Some(file)) => CredentialsFrom::File(file.clone()),
-        (None, None) => CredentialsFrom::Environment,
+        (Some(profile), _) => Some(CredentialsFrom::Profile(profile.clone())),
+        (None, Some(file)) => Some(CredentialsFrom::File(file.clone())),
+        (None, None) => None,
     };
     let phrase = add.phrase_file.as_deref().map(read_phrase).transpose()?;
     let request = AddRequest {
-        location: Location {
-            url: add.url.clone(),
-            endpoint: add.endpoint.clone(),
-            region: add.region.clone(),
-            credentials,
-        },
+        url: add.url.clone(),
+        endpoint: add.endpoint.clone(),
+        region: add.region.clone(),
+        credentials,
         phrase,
         is_encrypted: !add.no_encryption,
-        machine: add.machine.clone().unwrap_or_else(host),
+        machine: add.machine.as_deref().map(machine_name).transpose()?,
+        default_machine: machine_name_of_host(&host()),
         host: host(),
         limit_kib: add.limit_kib,
-        collects: !add.no_collect,
+        collects: (add.collect || add.no_collect).then_some(add.collect),
     };
     let _held = local.lock()?;
     let (remote, opened) = Remote::add(local, request)?;
@@ -349,17 +359,16 @@ fn status(store: &Store, local: &LocalDir) -> Result<Value> {
     let mut unpushed = Vec::new();
     let outgoing = Outgoing::open(store)?;
     for project in outgoing.projects()? {
-        let directory = project.dir.to_string_lossy().into_owned();
-        let known = state.refs.values().find(|own| own.directory == directory);
+        let directory = directory_text(&project.dir);
+        let identity = config.project_identity(&directory, project.repository.as_deref());
         let checkpoints = outgoing.checkpoints(&project.id, PromptText::None)?;
-        let is_new = |id| known.is_none_or(|own| !own.checkpoints.contains(id));
-        let count = checkpoints.iter().filter(|one| is_new(&one.id)).count();
+        let count = checkpoints.iter().filter(|one| !state.is_pushed(&directory, &identity, &one.id)).count();
         if count > 0 {
-            unpushed.push(json!({"directory": directory, "checkpoints": count}));
+            unpushed.push(json!({"directory": project.dir.to_string_lossy(), "checkpoints": count}));
         }
     }
     drop(outgoing);
-    let reachable = Remote::open(local).and_then(|remote| remote.is_reachable());
+    let reachable = Remote::open(local).and_then(|remote| remote.check_repository());
     Ok(json!({
         "url": config.location.url, "endpoint": config.location.endpoint, "credentials": config.location.credentials,
         "machine": config.machine, "encrypted": config.is_encrypted, "collects": config.collects,
@@ -371,73 +380,22 @@ fn status(store: &Store, local: &LocalDir) -> Result<Value> {
 
 fn remove(local: &LocalDir, deletes_data: bool) -> Result<Value> {
     let _held = local.lock()?;
-    let url = local.existing_config()?.location.url;
+    let url = match local.existing_config() {
+        Ok(config) => Some(config.location.url),
+        // One that cannot be parsed is forgotten all the same.
+        Err(error) if error.kind == RemoteErrorKind::Invalid && !deletes_data => None,
+        Err(error) => return Err(error),
+    };
     let deleted = if deletes_data { Remote::open(local)?.delete_data()? } else { 0 };
     local.remove()?;
     Ok(json!({"url": url, "deleted": deleted}))
-}
-
-fn keys(local: &LocalDir) -> Result<Value> {
-    let remote = Remote::open(local)?;
-    let Some(keys) = &remote.keys else { return Ok(json!({"encrypted": false, "slots": []})) };
-    let slots = remote.slots()?;
-    let slots: Vec<_> = slots.iter().map(|slot| json!({"slot": slot.slot, "label": slot.label(keys)})).collect();
-    Ok(json!({"encrypted": true, "keys": keys.count(), "slots": slots}))
-}
-
-fn not_encrypted() -> RemoteError {
-    RemoteError::new(RemoteErrorKind::Invalid, "change keys: this remote is not encrypted")
-}
-
-fn key_add(local: &LocalDir, label: &str) -> Result<Value> {
-    let remote = Remote::open(local)?;
-    let keys = remote.keys.as_ref().ok_or_else(not_encrypted)?;
-    let phrase = Phrase::generate()?;
-    let slot = Slot::new(keys, &phrase, label)?;
-    remote.put_slot(&slot)?;
-    Ok(json!({"slot": slot.slot, "phrase": phrase.words()}))
-}
-
-/// Removes a slot, and replaces the key: the holder of the phrase knows the old one.
-fn key_remove(local: &LocalDir, slot: &str) -> Result<Value> {
-    let remote = Remote::open(local)?;
-    let slots = remote.slots()?;
-    if !slots.iter().any(|one| one.slot == slot) {
-        return Err(RemoteError::new(RemoteErrorKind::NotFound, format!("find the slot {slot}"))
-            .hint("`piton remote key list` lists them"));
-    }
-    if slots.len() == 1 {
-        return Err(RemoteError::new(
-            RemoteErrorKind::Invalid,
-            "remove the last slot: no phrase would open the remote",
-        )
-        .hint("`piton remote key add` makes another one first"));
-    }
-    key_rotate(local, Some(slot))
-}
-
-/// Adds a key to the keyring, and seals the keyring for every slot but one that is removed.
-fn key_rotate(local: &LocalDir, without: Option<&str>) -> Result<Value> {
-    let _held = local.lock()?;
-    let remote = Remote::open(local)?;
-    let rotated = remote.keys.as_ref().ok_or_else(not_encrypted)?.rotated()?;
-    let slots = remote.slots()?;
-    // The slots first: this machine can open them again with its phrase, but not the other way round.
-    for slot in slots.iter().filter(|slot| Some(&*slot.slot) != without) {
-        remote.put_slot(&slot.resealed(&rotated)?)?;
-    }
-    if let Some(slot) = without {
-        remote.bucket.delete(&format!("key/{slot}"))?;
-    }
-    local.write_keys(&rotated)?;
-    Ok(json!({"keys": rotated.count(), "slots": slots.len() - usize::from(without.is_some())}))
 }
 
 fn name_project(local: &LocalDir, directory: &Path, name: &str) -> Result<Value> {
     let _held = local.lock()?;
     let mut config: RemoteConfig = local.existing_config()?;
     let directory = std::fs::canonicalize(directory).map_err(|error| RemoteError::io("find", directory, &error))?;
-    config.names.insert(directory.to_string_lossy().into_owned(), name.to_owned());
+    config.names.insert(directory_text(&directory), name.to_owned());
     local.write_config(&config)?;
     Ok(json!({"directory": directory.to_string_lossy(), "name": name}))
 }
@@ -457,6 +415,7 @@ fn push_request(args: &Push, now: Moment) -> PushRequest {
         host: host(),
         lease_secs: args.lease_secs,
         avoid: Default::default(),
+        again: Default::default(),
     }
 }
 
@@ -515,11 +474,15 @@ fn collect_if_due(local: &LocalDir, held: PushLock) -> Result<()> {
 /// Pushes, and notes a failure.
 fn push_and_note(store: &Store, local: &LocalDir, held: &PushLock, args: &Push, meter: &Meter) -> Result<PushReport> {
     let request = push_request(args, now());
-    push(store, local, held, &request, meter).inspect_err(|error| {
+    let pushed = push(store, local, held, &request, meter).inspect_err(|error| {
         let mut state = local.state();
         state.note_failure(error, request.now_secs);
         // If it cannot be written either, the next push is tried at once.
         let _ = local.write_state(&state);
+    });
+    pushed.map_err(|error| match error.kind {
+        RemoteErrorKind::Unavailable => error.hint(TRIED_LATER),
+        _ => error,
     })
 }
 
@@ -528,7 +491,7 @@ fn choice_of(choice: &Choice, store: &Store) -> Result<ProjectChoice> {
         return Ok(ProjectChoice::Named(name.clone()));
     }
     let project = Project::around(&choice.directory, Some(store), std::env::home_dir().as_deref())?;
-    let directory = project.dir().to_string_lossy().into_owned();
+    let directory = directory_text(project.dir());
     Ok(ProjectChoice::Here { repository: piton::repository_identity(project.dir()), directory })
 }
 
@@ -562,6 +525,9 @@ fn repaired(
     let held = local.lock()?;
     let remote = Remote::open(local)?;
     let before = verify(&remote, reads_data, meter)?;
+    remote.repair_repository()?;
+    remote.complete_slots()?;
+    remote.delete_corrupt_tombs(&remote.tombs()?)?;
     let args = Push {
         directory: Vec::new(),
         prompt_text: prompt_text.to_owned(),
@@ -571,7 +537,9 @@ fn repaired(
     };
     let mut request = push_request(&args, now);
     request.avoid.extend(before.bad.iter().cloned());
+    request.again.extend(before.again.iter().cloned());
     let pushed = push(store, local, &held, &request, meter)?;
-    let after = verify(&remote, false, meter)?;
+    // A new one: the push may have taken another id.
+    let after = verify(&Remote::open(local)?, reads_data, meter)?;
     Ok(json!({"found": before.findings, "sent": pushed, "left": after.findings}))
 }

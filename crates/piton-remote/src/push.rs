@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::error::{RemoteError, RemoteErrorKind, Result};
 use crate::index::{Index, ObjectPlace};
 use crate::keys::random_name;
-use crate::local::{LocalDir, OwnRef, PushLock, RemoteState, TEMPORARY};
+use crate::local::{LocalDir, OwnRef, PushLock, RemoteState, TEMPORARY, directory_text};
 use crate::records::{RefKey, RefRecord, WriterRecord};
 use crate::remote::{Remote, cached_name};
 use crate::transfer::{Meter, add_pack, send_pack};
@@ -47,6 +47,8 @@ pub struct PushRequest {
     pub lease_secs: u64,
     /// Names of packs and indexes that are not used, for a repair: their objects are sent again.
     pub avoid: HashSet<String>,
+    /// Keys of own refs, and of the lease, that are written again with all that they name, for a repair.
+    pub again: HashSet<String>,
 }
 
 /// Result of a push.
@@ -110,6 +112,8 @@ impl Remote {
     /// Takes a new id as a writer. (B11)
     fn renew_writer(&mut self, request: &PushRequest, why: &str, report: &mut PushReport) -> Result<()> {
         let mut state = self.local.state();
+        // What is under the old id is from now on that of another machine.
+        state.seen.retain(|key, _| RefKey::parse(key).is_none_or(|key| key.writer != self.config.writer));
         self.config.writer = random_name()?;
         self.config.host.clone_from(&request.host);
         (state.refs, state.lease) = (BTreeMap::new(), Vec::new());
@@ -145,7 +149,8 @@ struct Pushing {
 impl Pusher<'_> {
     fn run(&self, report: &mut PushReport) -> Result<Attempt<()>> {
         let mut state = self.remote.local.state();
-        let gone = if self.has_fresh_lease(&state) { HashSet::new() } else { self.gone_refs(&state)? };
+        let mut gone = if self.has_fresh_lease(&state) { HashSet::new() } else { self.gone_refs(&state)? };
+        gone.extend(self.request.again.iter().cloned());
         if let Some(why) = self.renew_lease(&mut state, None)? {
             return Ok(Attempt::OtherWriter(why));
         }
@@ -158,20 +163,20 @@ impl Pusher<'_> {
             let checkpoints = Outgoing::open(self.store)?.checkpoints(&project.id, self.request.prompt_text)?;
             let key = self.key_of(project);
             let own = state.refs.get(&key.key()).cloned();
-            let ids = || checkpoints.iter().map(|one| one.id);
-            let is_new =
-                own.as_ref().is_none_or(|own| !own.checkpoints.iter().copied().eq(ids())) || gone.contains(&key.key());
+            let is_known = own.as_ref().is_some_and(|own| own.digest == self.digest_of(project, &checkpoints));
+            let is_new = !checkpoints.is_empty() && (gone.remove(&key.key()) || !is_known);
             if checkpoints.is_empty() || !is_new && self.request.avoid.is_empty() {
                 report.unchanged += 1;
                 continue;
             }
-            let before = self.remote.reference(&key)?;
-            if let Some(why) = other_writer(own.as_ref(), before.as_ref()) {
-                return Ok(Attempt::OtherWriter(why));
-            }
+            let before = match self.own_ref(&key, own.as_ref())? {
+                Attempt::Done(before) => before,
+                Attempt::OtherWriter(why) => return Ok(Attempt::OtherWriter(why)),
+            };
             if own.is_some() && before.is_none() {
+                let dir = project.dir.display();
                 let warning =
-                    format!("what {} had pushed is gone from the remote, and is pushed again", project.dir.display());
+                    format!("what {dir} had pushed is gone from the remote or corrupt there, and is pushed again");
                 state.warnings.push(warning.clone());
                 report.warnings.push(warning);
             }
@@ -181,6 +186,9 @@ impl Pusher<'_> {
                 Attempt::OtherWriter(why) => return Ok(Attempt::OtherWriter(why)),
             }
         }
+        if self.request.directories.is_empty() {
+            self.forget_refs(&gone, &mut state)?;
+        }
         state.sent.clear();
         state.note_success(self.request.now_secs);
         self.remote.local.write_state(&state)?;
@@ -189,14 +197,56 @@ impl Pusher<'_> {
         Ok(Attempt::Done(()))
     }
 
+    /// Reads the ref of a project of this machine. A corrupt one that this machine wrote counts as missing.
+    fn own_ref(&self, key: &RefKey, own: Option<&OwnRef>) -> Result<Attempt<Option<RefRecord>>> {
+        let before = match self.remote.reference(key) {
+            Err(error) if error.kind == RemoteErrorKind::Damaged && own.is_some() => None,
+            Err(error) if error.kind == RemoteErrorKind::Damaged => {
+                return Ok(Attempt::OtherWriter(COPIED.to_owned()));
+            }
+            read => read?,
+        };
+        if before.is_none() {
+            self.remote.check_repository()?;
+        }
+        match other_writer(own, before.as_ref()) {
+            Some(why) => Ok(Attempt::OtherWriter(why)),
+            None => Ok(Attempt::Done(before)),
+        }
+    }
+
+    /// Returns a checksum of all that a ref says about its project: names, checkpoints, their marks and prompts.
+    fn digest_of(&self, project: &SentProject, checkpoints: &[SentCheckpoint]) -> String {
+        let said = (&self.remote.config.machine, self.remote.project_name(project), checkpoints);
+        blake3::hash(&serde_json::to_vec(&said).expect("text")).to_string()
+    }
+
     fn key_of(&self, project: &SentProject) -> RefKey {
-        let dir = project.dir.to_string_lossy();
+        let dir = directory_text(&project.dir);
         let identity = self.remote.project_identity(&dir, project.repository.as_deref());
         RefKey {
             project: self.remote.name("project", &identity),
             writer: self.remote.config.writer.clone(),
             place: self.remote.name("place", &dir),
         }
+    }
+
+    /// Forgets refs that no project with checkpoints has any more, as after one got another name, and that are missing or
+    /// corrupt.
+    fn forget_refs(&self, keys: &HashSet<String>, state: &mut RemoteState) -> Result<()> {
+        for key in keys {
+            // If another machine uses the former id of this one, they are its refs.
+            let own = RefKey::parse(key).filter(|key| key.writer == self.remote.config.writer);
+            let Some(parsed) = own else { continue };
+            match self.remote.reference(&parsed) {
+                Ok(Some(_)) => continue,
+                Err(error) if error.kind == RemoteErrorKind::Damaged => self.remote.bucket.delete(key)?,
+                read => drop(read?),
+            }
+            state.refs.remove(key);
+            state.seen.remove(key);
+        }
+        Ok(())
     }
 
     fn has_fresh_lease(&self, state: &RemoteState) -> bool {
@@ -220,10 +270,18 @@ impl Pusher<'_> {
     /// change if another machine wrote it.
     fn renew_lease(&self, state: &mut RemoteState, tombs: Option<&[String]>) -> Result<Option<String>> {
         let key = format!("writer/{}", self.remote.config.writer);
-        if tombs.is_none() && self.has_fresh_lease(state) {
+        if tombs.is_none() && self.has_fresh_lease(state) && !self.request.again.contains(&key) {
             return Ok(None);
         }
-        let found: Option<WriterRecord> = self.remote.get_record(&key, "writer")?;
+        let found: Option<WriterRecord> = match self.remote.get_record(&key) {
+            // A corrupt one that this machine wrote is replaced.
+            Err(error) if error.kind == RemoteErrorKind::Damaged && !state.lease.is_empty() => None,
+            Err(error) if error.kind == RemoteErrorKind::Damaged => return Ok(Some(COPIED.to_owned())),
+            read => read?,
+        };
+        if found.is_none() {
+            self.remote.check_repository()?;
+        }
         let is_ours = |found: &WriterRecord| state.lease.contains(&found.nonce);
         if found.as_ref().is_some_and(|found| !is_ours(found)) {
             return Ok(Some(COPIED.to_owned()));
@@ -236,9 +294,9 @@ impl Pusher<'_> {
         // Both are ours until the write has succeeded for certain.
         state.lease.push(nonce.clone());
         self.remote.local.write_state(state)?;
-        let refs = state.refs.keys().cloned().collect();
+        let refs = state.refs.iter().filter(|(_, own)| own.sequence > 0).map(|(key, _)| key.clone()).collect();
         let record = WriterRecord { machine: self.remote.config.machine.clone(), nonce: nonce.clone(), seen, refs };
-        self.remote.put_record(&key, "writer", &record)?;
+        self.remote.put_record(&key, &record)?;
         state.lease = vec![nonce];
         state.leased_secs = self.request.now_secs;
         Ok(None)
@@ -255,7 +313,7 @@ impl Pusher<'_> {
         for _ in 0..ATTEMPTS_MAX {
             let begun = Instant::now();
             let sent = self.send(pushing, &avoid, state, bytes)?;
-            let tombs = self.remote.tombs()?;
+            let tombs = self.remote.tombs()?.found;
             let dying: HashSet<_> = tombs.iter().flat_map(|(_, tomb)| tomb.packs.iter().chain(&tomb.indexes)).collect();
             let relied: Vec<_> =
                 sent.packs.iter().chain(&sent.record.indexes).filter(|name| dying.contains(name)).collect();
@@ -319,7 +377,8 @@ impl Pusher<'_> {
         let mut own = Index::default();
         read.iter().for_each(|(index, _)| own.merge(index));
         // With an index missing, a known tree does not tell that everything below it is known.
-        let rewrites = read.len() >= INDEXES_MAX
+        let rewrites = self.request.again.contains(&pushing.key.key())
+            || read.len() >= INDEXES_MAX
             || read.len() < named
             || pushing.own.as_ref().is_some_and(|own| own.dropped >= DROPPED_MAX)
             || own.packs.iter().any(|pack| avoid.contains(&pack.name));
@@ -457,12 +516,14 @@ impl Pusher<'_> {
         let ids: Vec<_> = pushing.checkpoints.iter().map(|one| one.id).collect();
         let before = pushing.own.clone().unwrap_or_default();
         let gone = before.checkpoints.iter().filter(|id| !ids.contains(id)).count();
-        let mut own = OwnRef { directory: sent.record.directory.clone(), ..before.clone() };
+        let directory = directory_text(&pushing.project.dir);
+        let identity = self.remote.project_identity(&directory, pushing.project.repository.as_deref());
+        let mut own = OwnRef { directory: directory.clone(), identity: identity.clone(), ..before.clone() };
         own.nonces.push(sent.record.nonce.clone());
         // Noted before the write: after a kill, either of the two is known as ours.
         state.refs.insert(key.clone(), own);
         self.remote.local.write_state(state)?;
-        self.remote.put_record(&key, "ref", &sent.record)?;
+        self.remote.put_record(&key, &sent.record)?;
         // A copy of this machine may have written it at the same moment.
         if self.remote.reference(&pushing.key)?.is_none_or(|found| found.nonce != sent.record.nonce) {
             return Ok(false);
@@ -470,8 +531,10 @@ impl Pusher<'_> {
         let own = OwnRef {
             sequence: sent.record.sequence,
             nonces: vec![sent.record.nonce.clone()],
-            directory: sent.record.directory.clone(),
+            directory,
+            identity,
             checkpoints: ids,
+            digest: self.digest_of(&pushing.project, &pushing.checkpoints),
             dropped: if sent.is_rewritten { 0 } else { before.dropped + gone },
         };
         state.seen.insert(key.clone(), sent.record.sequence);

@@ -52,7 +52,7 @@ pub(crate) struct RefRecord {
 }
 
 /// Lease of a machine.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct WriterRecord {
     pub(crate) machine: String,
     /// Random text of each write.

@@ -1,18 +1,19 @@
 //! An open remote: the bucket, the keys, and what this machine knows about it.
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::bucket::{self, Bucket, Location, ObjectInfo};
+use crate::bucket::{self, Bucket, CredentialsFrom, Location, ObjectInfo};
 use crate::error::{RemoteError, RemoteErrorKind, Result};
 use crate::index::{Index, PackInfo};
 use crate::keys::{Keyring, Phrase, name_with, random_name};
 use crate::local::{LocalDir, RemoteConfig};
 use crate::records::{self, FORMAT, REPOSITORY, RefKey, RefRecord, Repository, Tomb};
 use crate::seal;
-use crate::slots::Slot;
+use crate::slots::{Slot, all_slots};
 
 /// An open remote.
 pub struct Remote {
@@ -20,6 +21,16 @@ pub struct Remote {
     pub(crate) keys: Option<Keyring>,
     pub(crate) config: RemoteConfig,
     pub(crate) local: LocalDir,
+    /// True once the bucket was seen to hold the repository that was added.
+    is_checked: AtomicBool,
+}
+
+/// Tombs of a bucket.
+#[derive(Default)]
+pub(crate) struct FoundTombs {
+    pub(crate) found: Vec<(ObjectInfo, Tomb)>,
+    /// Those that cannot be read.
+    pub(crate) corrupt: Vec<(String, RemoteError)>,
 }
 
 /// Answer to a request for the key of a repository.
@@ -31,23 +42,63 @@ pub enum Opened {
     Joined,
 }
 
-/// Options of [`Remote::add`].
+/// Options of [`Remote::add`]. Those that are `None` have a default, or stay as they are if the remote is added already.
 #[derive(Debug, Clone)]
 pub struct AddRequest {
-    /// Place of the bucket.
-    pub location: Location,
+    /// URL of the bucket.
+    pub url: String,
+    /// Address of the server.
+    pub endpoint: Option<String>,
+    /// Region of the bucket.
+    pub region: Option<String>,
+    /// Source of the credentials.
+    pub credentials: Option<CredentialsFrom>,
     /// Phrase of an existing repository.
     pub phrase: Option<Phrase>,
     /// False: a new repository is made in the clear.
     pub is_encrypted: bool,
-    /// Name of this machine.
-    pub machine: String,
+    /// Name of this machine, if one was given.
+    pub machine: Option<String>,
+    /// Name of this machine if none was given.
+    pub default_machine: String,
     /// Host name of this machine.
     pub host: String,
     /// Upload limit in KiB per second; 0 for none.
-    pub limit_kib: u64,
+    pub limit_kib: Option<u64>,
     /// True if this machine may delete objects.
-    pub collects: bool,
+    pub collects: Option<bool>,
+}
+
+impl AddRequest {
+    fn machine_name(&self) -> String {
+        self.machine.clone().unwrap_or_else(|| self.default_machine.clone())
+    }
+
+    fn location(&self) -> Location {
+        Location {
+            url: self.url.clone(),
+            endpoint: self.endpoint.clone(),
+            region: self.region.clone(),
+            credentials: self.credentials.clone().unwrap_or_default(),
+        }
+    }
+
+    /// Returns a configuration with the options that were given.
+    fn applied_to(&self, config: &RemoteConfig) -> RemoteConfig {
+        let held = &config.location;
+        RemoteConfig {
+            location: Location {
+                url: held.url.clone(),
+                endpoint: self.endpoint.clone().or_else(|| held.endpoint.clone()),
+                region: self.region.clone().or_else(|| held.region.clone()),
+                credentials: self.credentials.clone().unwrap_or_else(|| held.credentials.clone()),
+            },
+            machine: self.machine.clone().unwrap_or_else(|| config.machine.clone()),
+            limit_kib: self.limit_kib.unwrap_or(config.limit_kib),
+            collects: self.collects.unwrap_or(config.collects),
+            ..config.clone()
+        }
+    }
 }
 
 impl Remote {
@@ -64,45 +115,48 @@ impl Remote {
             .hint("`piton remote remove`, then `piton remote add` with the recovery phrase"));
         }
         let bucket = bucket::open(&config.location)?;
-        Ok(Self { bucket, keys: keys.filter(|_| config.is_encrypted), config, local: local.clone() })
+        Ok(Self::new(bucket, keys.filter(|_| config.is_encrypted), config, local))
     }
 
-    /// Adds a remote to a store: makes a repository in an empty place, or joins the one that is there. Fails with
-    /// `WrongKey` if the phrase is missing or opens none of its slots.
+    fn new(bucket: Box<dyn Bucket>, keys: Option<Keyring>, config: RemoteConfig, local: &LocalDir) -> Self {
+        Self { bucket, keys, config, local: local.clone(), is_checked: AtomicBool::new(false) }
+    }
+
+    /// Adds a remote to a store: makes a repository in an empty place, or joins the one that is there. One that was added
+    /// already gets the options that are given. Fails with `WrongKey` if the phrase is missing or opens none of its slots.
     pub fn add(local: &LocalDir, request: AddRequest) -> Result<(Self, Opened)> {
         if let Some(config) = local.config()? {
-            if let Some(phrase) = request.phrase.as_ref().filter(|_| config.location.url == request.location.url) {
-                return rejoin(local, config, phrase);
+            let changed = request.applied_to(&config);
+            if config.location.url == request.url && (changed != config || request.phrase.is_some()) {
+                return add_again(local, changed, request.phrase.as_ref());
             }
-            let (held, wanted) = (config.location.to_string(), request.location.to_string());
-            return Err(RemoteError::new(
-                RemoteErrorKind::Invalid,
-                format!("add {wanted}: {held} is the remote already"),
-            )
-            .hint("`piton remote remove` forgets it here first; what was pushed stays there"));
+            let what = format!("add {}: {} is the remote already", request.url, config.location);
+            return Err(RemoteError::new(RemoteErrorKind::Invalid, what)
+                .hint("`piton remote remove` forgets it here first; what was pushed stays there"));
         }
-        let bucket = bucket::open(&request.location)?;
+        let location = request.location();
+        let bucket = bucket::open_or_create(&location)?;
         let found = bucket.get(REPOSITORY)?;
         let (repository, keys, opened) = match found {
             Some(text) => join(&*bucket, &text, request.phrase.as_ref())?,
             None => create(&*bucket, &request)?,
         };
         let config = RemoteConfig {
-            location: request.location,
+            location,
             repository: repository.repository,
             is_encrypted: repository.is_encrypted,
             writer: random_name()?,
-            machine: request.machine,
+            machine: request.machine_name(),
             host: request.host,
-            limit_kib: request.limit_kib,
-            collects: request.collects,
+            limit_kib: request.limit_kib.unwrap_or(0),
+            collects: request.collects.unwrap_or(true),
             names: Default::default(),
         };
         if let Some(keys) = &keys {
             local.write_keys(keys)?;
         }
         local.write_config(&config)?;
-        Ok((Self { bucket, keys, config, local: local.clone() }, opened))
+        Ok((Self::new(bucket, keys, config, local), opened))
     }
 
     /// Returns the configuration.
@@ -110,18 +164,56 @@ impl Remote {
         &self.config
     }
 
-    /// Fails if the bucket cannot be reached, or holds another repository than the one that was added.
-    pub(crate) fn is_reachable(&self) -> Result<()> {
-        let found = self.bucket.get(REPOSITORY)?.and_then(|text| serde_json::from_slice::<Repository>(&text).ok());
-        match found {
-            Some(found) if found.repository == self.config.repository => Ok(()),
-            Some(_) => Err(RemoteError::damaged(REPOSITORY, "it is another repository than the one that was added")),
-            None => Err(RemoteError::damaged(REPOSITORY, "there is no repository any more")),
+    fn description(&self) -> Repository {
+        let RemoteConfig { repository, is_encrypted, .. } = &self.config;
+        Repository { format: FORMAT, repository: repository.clone(), is_encrypted: *is_encrypted }
+    }
+
+    /// Fails with `Damaged` if the bucket does not hold the repository that was added, as an empty mount point or a bucket
+    /// that was emptied. Sends one request, and none once it was found.
+    pub(crate) fn check_repository(&self) -> Result<()> {
+        if self.is_checked.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let wrong = |why: &str| {
+            RemoteError::damaged(REPOSITORY, why).hint(
+                "nothing was written. Is it the right disk or bucket? If it is, `piton repair --remote` writes it again",
+            )
+        };
+        let text = self.bucket.get(REPOSITORY)?.ok_or_else(|| wrong("there is no repository any more"))?;
+        let found: Repository = serde_json::from_slice(&text).map_err(|_| wrong("it is corrupt"))?;
+        if found.repository != self.config.repository {
+            return Err(wrong("it is another repository than the one that was added"));
+        }
+        if found != self.description() {
+            return Err(wrong("it was changed"));
+        }
+        self.is_checked.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Writes the description of the repository again if it is missing or was changed. Fails with `Damaged` if it is that
+    /// of another repository, and nothing of this one is there.
+    pub(crate) fn repair_repository(&self) -> Result<()> {
+        match self.check_repository() {
+            Err(error) if error.kind == RemoteErrorKind::Damaged => {
+                let own = format!("writer/{}", self.config.writer);
+                let found = self.bucket.get(REPOSITORY)?.and_then(|text| serde_json::from_slice(&text).ok());
+                let is_other = found.is_some_and(|found: Repository| found.repository != self.config.repository);
+                if is_other && self.slots()?.is_empty() && self.bucket.head(&own)?.is_none() {
+                    return Err(error.hint("`piton remote remove`, then `piton remote add` uses the one that is there"));
+                }
+                self.bucket.put(REPOSITORY, serde_json::to_vec_pretty(&self.description()).expect("text"))
+            }
+            checked => checked,
         }
     }
 
     /// Deletes everything of the repository, the description last. Returns the number of objects.
     pub(crate) fn delete_data(&self) -> Result<usize> {
+        if self.bucket.head(REPOSITORY)?.is_some() {
+            self.check_repository()?;
+        }
         let mut deleted = 0;
         for prefix in ["ref/", "idx/", "pack/", "tomb/", "writer/", "time/", "key/"] {
             for found in self.bucket.list(prefix)? {
@@ -145,23 +237,26 @@ impl Remote {
         }
     }
 
-    /// Writes a record.
-    pub(crate) fn put_record(&self, key: &str, kind: &str, record: &impl Serialize) -> Result<()> {
-        self.bucket.put(key, seal::seal(self.keys.as_ref(), kind, &records::encode(record))?)
+    /// Writes a record. It opens under this key only.
+    pub(crate) fn put_record(&self, key: &str, record: &impl Serialize) -> Result<()> {
+        self.bucket.put(key, seal::seal(self.keys.as_ref(), key, &records::encode(record))?)
     }
 
-    /// Reads a record, or returns `None` if there is none.
-    pub(crate) fn get_record<T: DeserializeOwned>(&self, key: &str, kind: &str) -> Result<Option<T>> {
+    /// Reads a record, or returns `None` if there is none. Fails with `Damaged` if it was changed, or written under another
+    /// key.
+    pub(crate) fn get_record<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>> {
         let Some(bytes) = self.bucket.get(key)? else { return Ok(None) };
-        let text = seal::unseal(self.keys.as_ref(), kind, key, &bytes)?;
+        let text = seal::unseal(self.keys.as_ref(), key, key, &bytes)?;
         records::decode(key, &text).map(Some)
     }
 
     /// Writes an index for a ref, and returns its name.
     pub(crate) fn put_index(&self, of: &RefKey, index: &Index) -> Result<String> {
-        let bytes = seal::seal(self.keys.as_ref(), "idx", &index.encode())?;
-        let name = object_name(&bytes)?;
-        self.bucket.put(&format!("idx/{name}"), bytes.clone())?;
+        let plain = index.encode();
+        let name = object_name(&plain)?;
+        let key = format!("idx/{name}");
+        let bytes = seal::seal(self.keys.as_ref(), &key, &plain)?;
+        self.bucket.put(&key, bytes.clone())?;
         self.local.cache(&cached_name(of, &name), &bytes);
         Ok(name)
     }
@@ -187,7 +282,7 @@ impl Remote {
     }
 
     fn open_index(&self, key: &str, bytes: &[u8]) -> Result<Index> {
-        Index::decode(key, &seal::unseal(self.keys.as_ref(), "idx", key, bytes)?)
+        Index::decode(key, &seal::unseal(self.keys.as_ref(), key, key, bytes)?)
     }
 
     /// Returns one index with everything in these, which belong to a ref.
@@ -201,7 +296,7 @@ impl Remote {
 
     /// Reads a ref.
     pub(crate) fn reference(&self, key: &RefKey) -> Result<Option<RefRecord>> {
-        self.get_record(&key.key(), "ref")
+        self.get_record(&key.key())
     }
 
     /// Returns the keys of all refs, or of those of one project.
@@ -210,16 +305,23 @@ impl Remote {
         Ok(self.bucket.list(&prefix)?.iter().filter_map(|found| RefKey::parse(&found.key)).collect())
     }
 
-    /// Returns every tomb, by name.
-    pub(crate) fn tombs(&self) -> Result<Vec<(ObjectInfo, Tomb)>> {
-        let mut found = Vec::new();
+    /// Returns every tomb, by name. A corrupt one is never completed, so that no push has to heed it.
+    pub(crate) fn tombs(&self) -> Result<FoundTombs> {
+        let mut tombs = FoundTombs::default();
         for info in self.bucket.list("tomb/")? {
-            // One that was completed meanwhile is gone.
-            if let Some(tomb) = self.get_record(&info.key, "tomb")? {
-                found.push((info, tomb));
+            match self.get_record(&info.key) {
+                // One that was completed meanwhile is gone.
+                Ok(tomb) => tombs.found.extend(tomb.map(|tomb| (info, tomb))),
+                Err(error) if error.kind == RemoteErrorKind::Damaged => tombs.corrupt.push((info.key, error)),
+                Err(error) => return Err(error),
             }
         }
-        Ok(found)
+        Ok(tombs)
+    }
+
+    /// Deletes the tombs that cannot be read. What they list becomes garbage again.
+    pub(crate) fn delete_corrupt_tombs(&self, tombs: &FoundTombs) -> Result<()> {
+        tombs.corrupt.iter().try_for_each(|(key, _)| self.bucket.delete(key))
     }
 
     /// Reads a part of the contents of a pack.
@@ -238,7 +340,9 @@ impl Remote {
         let length = usize::try_from(range.end - range.start).map_err(|_| bad())?;
         plain.get(from..from + length).map(<[u8]>::to_vec).ok_or_else(bad)
     }
+}
 
+impl Remote {
     /// Returns the slots that a holder of the keyring made.
     pub(crate) fn slots(&self) -> Result<Vec<Slot>> {
         let Some(keys) = &self.keys else { return Ok(Vec::new()) };
@@ -247,6 +351,33 @@ impl Remote {
 
     pub(crate) fn put_slot(&self, slot: &Slot) -> Result<()> {
         self.bucket.put(&format!("key/{}", slot.slot), serde_json::to_vec(slot).expect("text"))
+    }
+
+    /// Returns the slots, to be written again with the keyring of this machine. Fails with `WrongKey` if one of them has a
+    /// key that this machine lacks.
+    pub(crate) fn slots_to_change(&self, keys: &Keyring) -> Result<Vec<Slot>> {
+        let slots = self.slots()?;
+        match slots.iter().find(|slot| !slot.is_known_to(keys)) {
+            None => Ok(slots),
+            Some(newer) => {
+                let what = format!("change keys: the slot {} has a newer key than this machine", newer.slot);
+                Err(RemoteError::new(RemoteErrorKind::WrongKey, what).hint(
+                    "the key was replaced on another machine: `piton remote add` with the same URL and the recovery \
+                     phrase reads it; then try again",
+                ))
+            }
+        }
+    }
+
+    /// Seals the keyring of this machine for every slot that lacks one of its keys. A slot that has a key which this
+    /// machine lacks stays as it is.
+    pub(crate) fn complete_slots(&self) -> Result<()> {
+        let Some(keys) = &self.keys else { return Ok(()) };
+        let slots = self.slots()?;
+        for slot in slots.iter().filter(|slot| slot.is_known_to(keys) && !slot.has_all(keys)) {
+            self.put_slot(&slot.resealed(keys)?)?;
+        }
+        Ok(())
     }
 }
 
@@ -263,23 +394,19 @@ pub(crate) fn cached_name(of: &RefKey, name: &str) -> String {
     format!("idx/{}/{}/{}/{name}", of.project, of.writer, of.place)
 }
 
-fn all_slots(bucket: &dyn Bucket) -> Result<Vec<Slot>> {
-    let mut slots = Vec::new();
-    for found in bucket.list("key/")? {
-        let bytes = bucket.get(&found.key)?.unwrap_or_default();
-        slots.extend(
-            serde_json::from_slice::<Slot>(&bytes).ok().filter(|slot| format!("key/{}", slot.slot) == found.key),
-        );
-    }
-    Ok(slots)
-}
-
 fn join(bucket: &dyn Bucket, text: &[u8], phrase: Option<&Phrase>) -> Result<(Repository, Option<Keyring>, Opened)> {
     let repository: Repository =
         serde_json::from_slice(text).map_err(|_| RemoteError::damaged(REPOSITORY, "it is none"))?;
     if repository.format != FORMAT {
         let what = format!("use the remote: it has format {}, and this version knows {FORMAT}", repository.format);
         return Err(RemoteError::new(RemoteErrorKind::Invalid, what).hint("use a newer version of piton"));
+    }
+    if !repository.is_encrypted && phrase.is_some() {
+        let what = "join the remote: a phrase was given, and the remote says that it is not encrypted";
+        return Err(RemoteError::new(RemoteErrorKind::Invalid, what).hint(
+            "everything would be sent in the clear. It may have been changed: ask a machine that uses it; without a \
+             phrase, it is joined as it is",
+        ));
     }
     if !repository.is_encrypted {
         return Ok((repository, None, Opened::Joined));
@@ -295,25 +422,47 @@ fn join(bucket: &dyn Bucket, text: &[u8], phrase: Option<&Phrase>) -> Result<(Re
     Ok((repository, Some(keys), Opened::Joined))
 }
 
-/// Reads the keyring again, with the phrase: keys were added since this machine joined.
-fn rejoin(local: &LocalDir, config: RemoteConfig, phrase: &Phrase) -> Result<(Remote, Opened)> {
+/// Changes the configuration of the remote. With the phrase, the keyring is read again: keys may have been added since
+/// this machine joined. Keys that only this machine has stay, and the slots get them.
+fn add_again(local: &LocalDir, config: RemoteConfig, phrase: Option<&Phrase>) -> Result<(Remote, Opened)> {
     let bucket = bucket::open(&config.location)?;
-    let text = bucket.get(REPOSITORY)?.unwrap_or_default();
-    let (repository, keys, opened) = join(&*bucket, &text, Some(phrase))?;
-    if repository.repository != config.repository {
-        return Err(RemoteError::damaged(REPOSITORY, "it is another repository than the one that was added"));
-    }
-    if let Some(keys) = &keys {
+    let held = local.keys()?;
+    let keys = match phrase {
+        None => held,
+        Some(_) => {
+            let text = bucket.get(REPOSITORY)?.unwrap_or_default();
+            let (_, found, _) = join(&*bucket, &text, phrase)?;
+            let what = "join the remote: its keys are those of another one";
+            let other = || RemoteError::new(RemoteErrorKind::WrongKey, what);
+            match (found, held) {
+                (Some(found), Some(held)) => Some(found.merged(&held).ok_or_else(other)?),
+                (found, _) => found,
+            }
+        }
+    };
+    let remote = Remote::new(bucket, keys, config, local);
+    remote.check_repository()?;
+    if let Some(keys) = &remote.keys {
         local.write_keys(keys)?;
     }
-    Ok((Remote { bucket, keys, config, local: local.clone() }, opened))
+    local.write_config(&remote.config)?;
+    if phrase.is_some() {
+        // Credentials for reading alone do not permit it. `verify` finds a slot that lacks a key.
+        let _ = remote.complete_slots();
+    }
+    Ok((remote, Opened::Joined))
 }
 
 fn create(bucket: &dyn Bucket, request: &AddRequest) -> Result<(Repository, Option<Keyring>, Opened)> {
+    if !bucket.list("writer/")?.is_empty() || !bucket.list("ref/")?.is_empty() {
+        let what = format!("use {}: it holds what machines have pushed, and {REPOSITORY} is missing", request.url);
+        return Err(RemoteError::new(RemoteErrorKind::Damaged, what)
+            .hint("`piton repair --remote` on one of these machines writes it again; then join with the phrase"));
+    }
     if request.phrase.is_some() {
         return Err(RemoteError::new(
             RemoteErrorKind::NotFound,
-            format!("join {}: there is no repository", request.location),
+            format!("join {}: there is no repository", request.url),
         )
         .hint("see whether bucket and prefix are right; without a phrase, a new one is made there"));
     }
@@ -321,7 +470,7 @@ fn create(bucket: &dyn Bucket, request: &AddRequest) -> Result<(Repository, Opti
     let mut made = (None, None);
     if request.is_encrypted {
         let (keys, phrase) = (Keyring::generate()?, Phrase::generate()?);
-        let slot = Slot::new(&keys, &phrase, &request.machine)?;
+        let slot = Slot::new(&keys, &phrase, &request.machine_name())?;
         bucket.put(&format!("key/{}", slot.slot), serde_json::to_vec(&slot).expect("text"))?;
         made = (Some(keys), Some(phrase));
     }

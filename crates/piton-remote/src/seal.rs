@@ -2,9 +2,11 @@
 //!
 //! A sealed object is a head (`pitonS1\0`, the id of the key, 16 random bytes) and frames of 64 KiB, each with a tag of 16
 //! bytes. The nonce of a frame is the random part, its number and whether it is the last: a frame that is changed, moved,
-//! repeated or missing is found, and so is one of another object.
+//! repeated or missing is found, and so is one of another object. The name of a record or an index is bound to it as
+//! associated data: under another name it does not open. Packs are bound by their head, which the index has.
 //!
-//! An object in the clear is `pitonP1\0`, the BLAKE3 of the rest, and the rest; packs in the clear are plain git packs.
+//! An object in the clear is `pitonP1\0`, the BLAKE3 of its name, NUL and the rest, and the rest; packs in the clear are plain
+//! git packs.
 
 use std::io::{Read, Write};
 
@@ -69,8 +71,8 @@ pub(crate) fn sealed_bytes(plain: u64) -> u64 {
     HEAD_BYTES as u64 + plain + frames * TAG_BYTES as u64
 }
 
-/// Seals a stream. `kind` is bound to the object: one of another kind does not open.
-pub(crate) fn seal_stream(keys: &Keyring, kind: &str, plain: &mut dyn Read, out: &mut dyn Write) -> Result<SealHead> {
+/// Seals a stream. `bound` is the associated data, without which it does not open: the name of the object, or its kind.
+pub(crate) fn seal_stream(keys: &Keyring, bound: &str, plain: &mut dyn Read, out: &mut dyn Write) -> Result<SealHead> {
     let failed = |error: std::io::Error| RemoteError::new(RemoteErrorKind::Io, format!("seal a pack: {error}"));
     let key = keys.current();
     let (head, cipher) = (SealHead::new(key)?, cipher(key));
@@ -79,7 +81,7 @@ pub(crate) fn seal_stream(keys: &Keyring, kind: &str, plain: &mut dyn Read, out:
     for number in 0_u32.. {
         let next = if frame.len() == FRAME_BYTES { read_frame(plain).map_err(failed)? } else { Vec::new() };
         let is_last = next.is_empty();
-        let payload = Payload { msg: &frame, aad: kind.as_bytes() };
+        let payload = Payload { msg: &frame, aad: bound.as_bytes() };
         let sealed = cipher.encrypt(&head.nonce(number, is_last), payload);
         let sealed = sealed.map_err(|_| RemoteError::new(RemoteErrorKind::Io, "encrypt a frame"))?;
         out.write_all(&sealed).map_err(failed)?;
@@ -98,33 +100,39 @@ fn read_frame(plain: &mut dyn Read) -> std::io::Result<Vec<u8>> {
 }
 
 /// Seals bytes, or adds a checksum to them in a repository without encryption.
-pub(crate) fn seal(keys: Option<&Keyring>, kind: &str, bytes: &[u8]) -> Result<Vec<u8>> {
+pub(crate) fn seal(keys: Option<&Keyring>, bound: &str, bytes: &[u8]) -> Result<Vec<u8>> {
     let mut out = Vec::with_capacity(bytes.len() + HEAD_BYTES + TAG_BYTES);
     match keys {
-        Some(keys) => drop(seal_stream(keys, kind, &mut &*bytes, &mut out)?),
+        Some(keys) => drop(seal_stream(keys, bound, &mut &*bytes, &mut out)?),
         None => {
             out.extend_from_slice(PLAIN_MAGIC);
-            out.extend_from_slice(blake3::hash(bytes).as_bytes());
+            out.extend_from_slice(checksum(bound, bytes).as_bytes());
             out.extend_from_slice(bytes);
         }
     }
     Ok(out)
 }
 
+fn checksum(bound: &str, bytes: &[u8]) -> blake3::Hash {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(bound.as_bytes()).update(&[0]).update(bytes);
+    hasher.finalize()
+}
+
 /// Opens what [`seal`] returned. `key` is the name of the object, for the error.
-pub(crate) fn unseal(keys: Option<&Keyring>, kind: &str, key: &str, bytes: &[u8]) -> Result<Vec<u8>> {
+pub(crate) fn unseal(keys: Option<&Keyring>, bound: &str, key: &str, bytes: &[u8]) -> Result<Vec<u8>> {
     let Some(keys) = keys else {
         let rest = bytes.strip_prefix(PLAIN_MAGIC).ok_or_else(|| RemoteError::damaged(key, "it has another format"))?;
         let (sum, rest) =
             rest.split_at_checked(blake3::OUT_LEN).ok_or_else(|| RemoteError::damaged(key, "it is cut off"))?;
-        if blake3::hash(rest).as_bytes() != sum {
+        if checksum(bound, rest).as_bytes() != sum {
             return Err(RemoteError::damaged(key, "it was changed: its checksum does not match"));
         }
         return Ok(rest.to_vec());
     };
     let head = SealHead::read(bytes).ok_or_else(|| RemoteError::damaged(key, "it has another format"))?;
     let size = bytes.len() as u64;
-    unseal_frames(keys, kind, key, &head, size, 0, &bytes[HEAD_BYTES..])
+    unseal_frames(keys, bound, key, &head, size, 0, &bytes[HEAD_BYTES..])
 }
 
 /// A part of a sealed object that consists of whole frames.
@@ -152,7 +160,7 @@ pub(crate) fn span_of(range: &std::ops::Range<u64>, sealed_size: u64) -> Option<
 /// Opens consecutive frames. `size` is the size of the whole sealed object, which tells the last frame.
 pub(crate) fn unseal_frames(
     keys: &Keyring,
-    kind: &str,
+    bound: &str,
     key: &str,
     head: &SealHead,
     size: u64,
@@ -172,7 +180,7 @@ pub(crate) fn unseal_frames(
     for (number, frame) in (u64::from(first)..).zip(frames.chunks(sealed_frame)) {
         let index = u32::try_from(number).map_err(|_| RemoteError::damaged(key, "it is too large"))?;
         let nonce = head.nonce(index, number + 1 == count);
-        let opened = cipher.decrypt(&nonce, Payload { msg: frame, aad: kind.as_bytes() });
+        let opened = cipher.decrypt(&nonce, Payload { msg: frame, aad: bound.as_bytes() });
         plain.extend(opened.map_err(|_| {
             RemoteError::damaged(key, &format!("frame {number} was changed, moved or cut off, or the key is another"))
         })?);

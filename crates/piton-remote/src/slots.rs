@@ -2,10 +2,14 @@
 //!
 //! A slot has a public key, derived from its phrase. The keyring is sealed to it, so that a key can be replaced without
 //! the phrases of the other slots. A slot that was not made by a holder of the keyring is ignored.
+//!
+//! A slot lists the ids of its keys in the clear. A machine that finds an id there that it does not have never writes the
+//! slots: it would drop that key for the holders of all phrases.
 
 use crypto_box::PublicKey;
 use serde::{Deserialize, Serialize};
 
+use crate::bucket::Bucket;
 use crate::error::{RemoteError, Result};
 use crate::keys::{Keyring, Phrase, hex, random, random_name, unhex};
 
@@ -20,6 +24,9 @@ pub(crate) struct Slot {
     sealed: String,
     /// Label, sealed with the keyring.
     pub(crate) label: String,
+    /// Ids of the keys in it.
+    keys: Vec<String>,
+    /// Checksum of all the rest by a holder of the keyring.
     mac: String,
 }
 
@@ -31,14 +38,8 @@ impl Slot {
         let slot = random_name()?[..8].to_owned();
         let public = hex(phrase.secret(&salt).public_key().as_bytes());
         let label = hex(&crate::seal::seal(Some(keys), "label", label.as_bytes())?);
-        let empty = Self {
-            salt: hex(&salt),
-            mac: keys.mac(&slot, &public).to_string(),
-            slot,
-            public,
-            sealed: String::new(),
-            label,
-        };
+        let empty =
+            Self { salt: hex(&salt), slot, public, sealed: String::new(), label, keys: Vec::new(), mac: String::new() };
         empty.resealed(keys)
     }
 
@@ -49,7 +50,14 @@ impl Slot {
         let sealed = PublicKey::from(public)
             .seal(&mut crypto_box::aead::OsRng, keys.encode().as_bytes())
             .map_err(|_| damaged())?;
-        Ok(Self { sealed: hex(&sealed), ..self.clone() })
+        let mut resealed = Self { sealed: hex(&sealed), keys: keys.ids(), ..self.clone() };
+        resealed.mac = keys.mac(&resealed.signed_text()).to_string();
+        Ok(resealed)
+    }
+
+    /// Returns everything that the checksum covers.
+    fn signed_text(&self) -> String {
+        [&*self.slot, &self.salt, &self.public, &self.sealed, &self.label, &self.keys.join(",")].join(" ")
     }
 
     /// Returns the keyring if the phrase is that of this slot.
@@ -61,7 +69,17 @@ impl Slot {
 
     /// Returns true if a holder of the keyring made the slot.
     pub(crate) fn is_genuine(&self, keys: &Keyring) -> bool {
-        blake3::Hash::from_hex(&self.mac).is_ok_and(|mac| mac == keys.mac(&self.slot, &self.public))
+        blake3::Hash::from_hex(&self.mac).is_ok_and(|mac| mac == keys.mac(&self.signed_text()))
+    }
+
+    /// Returns true if the keyring has all keys of the slot.
+    pub(crate) fn is_known_to(&self, keys: &Keyring) -> bool {
+        self.keys.iter().all(|id| keys.has(id))
+    }
+
+    /// Returns true if the slot has all keys of the keyring.
+    pub(crate) fn has_all(&self, keys: &Keyring) -> bool {
+        keys.ids().iter().all(|id| self.keys.contains(id))
     }
 
     /// Returns the label of the slot.
@@ -69,6 +87,18 @@ impl Slot {
         let text = crate::seal::unseal(Some(keys), "label", "a label", &unhex(&self.label)?).ok()?;
         String::from_utf8(text).ok()
     }
+}
+
+/// Returns everything below `key/` that can be read as a slot.
+pub(crate) fn all_slots(bucket: &dyn Bucket) -> Result<Vec<Slot>> {
+    let mut slots = Vec::new();
+    for found in bucket.list("key/")? {
+        let bytes = bucket.get(&found.key)?.unwrap_or_default();
+        slots.extend(
+            serde_json::from_slice::<Slot>(&bytes).ok().filter(|slot| format!("key/{}", slot.slot) == found.key),
+        );
+    }
+    Ok(slots)
 }
 
 #[cfg(test)]
@@ -93,6 +123,23 @@ mod tests {
         let keyring = keys.encode();
         let key = keyring.split('"').nth(3).filter(|key| key.len() == 64).expect("a key");
         assert!(!text.contains("laptop") && !text.contains(key));
+        assert!(again.is_known_to(&rotated) && !again.is_known_to(&keys));
+        assert!(again.has_all(&keys) && !slot.has_all(&rotated));
+        let hidden = Slot { keys: slot.keys.clone(), ..again };
+        assert!(!hidden.is_genuine(&keys), "the list of keys is covered by the checksum");
+    }
+
+    #[test]
+    fn merging_keyrings_drops_no_key() {
+        let keys = Keyring::generate().expect("random bytes");
+        let (one, two) = (keys.rotated().expect("a key"), keys.rotated().expect("a key"));
+        let both = one.merged(&two).expect("one repository");
+        assert_eq!((both.count(), both.current().id), (3, two.current().id));
+        assert!([one, two].iter().flat_map(Keyring::ids).all(|id| both.has(&id)));
+        let longer = keys.merged(&both).expect("one repository");
+        assert_eq!(longer.encode(), both.encode());
+        assert_eq!(both.merged(&keys).expect("one repository").encode(), both.encode());
+        assert!(keys.merged(&Keyring::generate().expect("random bytes")).is_none());
     }
 
     #[test]

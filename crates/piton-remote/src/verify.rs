@@ -4,13 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Mutex;
 
-use piton::{ObjectId, ObjectKind, checkpoint_tree, tree_items};
+use piton::{CheckpointId, ObjectId, ObjectKind, checkpoint_tree, tree_items};
 use serde::Serialize;
 
-use crate::error::Result;
+use crate::error::{RemoteError, RemoteErrorKind, Result};
 use crate::index::Index;
+use crate::local::RemoteState;
 use crate::machines::ids;
-use crate::records::RefRecord;
+use crate::records::{REPOSITORY, RefKey, RefRecord, WriterRecord};
 use crate::remote::Remote;
 use crate::transfer::{Meter, receive};
 
@@ -44,6 +45,9 @@ pub struct RemoteVerifyReport {
     /// Names of packs and indexes that are missing, truncated or corrupt.
     #[serde(skip)]
     pub bad: HashSet<String>,
+    /// Keys of refs of this machine, and of its lease, that it has to write again.
+    #[serde(skip)]
+    pub again: HashSet<String>,
 }
 
 impl RemoteVerifyReport {
@@ -53,27 +57,40 @@ impl RemoteVerifyReport {
             self.findings.push(finding);
         }
     }
+
+    /// Adds an object that a checkpoint of a ref leads to and that no index of the ref names.
+    fn find_unnamed(&mut self, object: ObjectId, id: CheckpointId, record: &RefRecord, own: Option<&RefKey>) {
+        let affects = format!("{}:{} {}", record.machine, record.directory, id.short());
+        self.find(&object.to_string(), "no index names it", &[affects]);
+        self.again.extend(own.map(RefKey::key));
+    }
 }
 
 /// Checks everything that refs lead to. Fails only if the remote cannot be reached.
 pub fn verify(remote: &Remote, reads_data: bool, meter: &Meter) -> Result<RemoteVerifyReport> {
     let mut report = RemoteVerifyReport::default();
+    check_description(remote, &mut report)?;
     let sizes: BTreeMap<_, _> = remote.bucket.list("pack/")?.into_iter().map(|info| (info.key, info.bytes)).collect();
     let mut seen: BTreeSet<String> = BTreeSet::new();
     let mut read: HashSet<String> = HashSet::new();
     let mut children = Children::new();
+    let memory = Memory::read(remote)?;
+    let mut there = HashSet::new();
     for key in remote.ref_keys(None)? {
         report.refs += 1;
+        there.insert(key.key());
         let record = match remote.reference(&key) {
             Ok(Some(record)) => record,
             Ok(None) => continue,
             Err(error) => {
-                report.find(&key.key(), &error.message, &["all checkpoints of one project on one machine".to_owned()]);
+                memory.blame(&key.writer, &key.key(), &error, &mut report)?;
                 continue;
             }
         };
+        memory.check_age(&key, &record, &mut report);
         report.checkpoints += record.checkpoints.len();
-        let Some(index) = check_indexes(remote, &record, &mut report) else { continue };
+        let own = memory.is_own(&key.writer).then_some(&key);
+        let Some(index) = check_indexes(remote, &record, own, &mut report) else { continue };
         let affects = affected(&record);
         for pack in &index.packs {
             let key = format!("pack/{}", pack.name);
@@ -93,23 +110,159 @@ pub fn verify(remote: &Remote, reads_data: bool, meter: &Meter) -> Result<Remote
         report.packs = seen.len();
         if reads_data {
             check_data(remote, &index, &affects, (&mut read, &mut children), &mut report, meter);
-            check_complete(&record, &index, &children, &mut report);
+            check_complete(&record, own, (&index, &children), &mut report);
         }
     }
-    let state = remote.local.state();
-    for warning in state.warnings {
-        report.find("ref", &warning, &[]);
+    memory.check_missing(&there, &mut report)?;
+    memory.check_leases(&mut report)?;
+    for (key, error) in remote.tombs()?.corrupt {
+        report.find(&key, &format!("{}; `piton repair --remote` deletes it", error.message), &[]);
     }
     Ok(report)
+}
+
+/// Knowledge of this machine about refs, and that of other machines, by their leases.
+struct Memory<'a> {
+    remote: &'a Remote,
+    state: RemoteState,
+    /// By the id of the machine.
+    leases: BTreeMap<String, WriterRecord>,
+    /// Leases that cannot be read.
+    corrupt: Vec<(String, RemoteError)>,
+}
+
+impl<'a> Memory<'a> {
+    fn read(remote: &'a Remote) -> Result<Self> {
+        let (mut leases, mut corrupt) = (BTreeMap::new(), Vec::new());
+        for info in remote.bucket.list("writer/")? {
+            let writer = info.key["writer/".len()..].to_owned();
+            match remote.get_record(&info.key) {
+                Ok(lease) => leases.extend(lease.map(|lease| (writer, lease))),
+                Err(error) if is_finding(&error) => corrupt.push((writer, error)),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Self { remote, state: remote.local.state(), leases, corrupt })
+    }
+
+    fn is_own(&self, writer: &str) -> bool {
+        writer == self.remote.config.writer
+    }
+
+    /// Returns what is to be done about an object that only its machine can write again.
+    fn advice(&self, writer: &str) -> String {
+        match self.leases.get(writer) {
+            _ if self.is_own(writer) => "`piton repair --remote` writes it again".to_owned(),
+            Some(lease) => format!("`piton repair --remote` on {} writes it again", lease.machine),
+            None => "`piton repair --remote` on the machine that pushed it writes it again".to_owned(),
+        }
+    }
+
+    /// Adds a finding about a ref or a lease. Fails with the error if that tells nothing about the object.
+    fn blame(&self, writer: &str, key: &str, error: &RemoteError, report: &mut RemoteVerifyReport) -> Result<()> {
+        match error.kind {
+            RemoteErrorKind::Damaged => self.find(writer, key, &error.message, report),
+            _ if is_finding(error) => report.find(key, &error.message, &[]),
+            _ => return Err(error.clone()),
+        }
+        Ok(())
+    }
+
+    fn find(&self, writer: &str, key: &str, what: &str, report: &mut RemoteVerifyReport) {
+        let affects = if key.starts_with("ref/") { "all checkpoints of one project on one machine" } else { "" };
+        let affects: Vec<_> = Some(affects.to_owned()).filter(|text| !text.is_empty()).into_iter().collect();
+        report.find(key, &format!("{what}; {}", self.advice(writer)), &affects);
+        if self.is_own(writer) {
+            report.again.insert(key.to_owned());
+        }
+    }
+
+    /// Adds a ref that is older than one that this machine wrote or saw before.
+    fn check_age(&self, key: &RefKey, record: &RefRecord, report: &mut RemoteVerifyReport) {
+        let written = self.state.refs.get(&key.key()).map_or(0, |own| own.sequence);
+        let seen = self.state.seen.get(&key.key()).copied().unwrap_or_default();
+        if record.sequence < written.max(seen) {
+            let what = format!("it is older than before: {} on {} was rolled back", record.directory, record.machine);
+            self.find(&key.writer, &key.key(), &what, report);
+        }
+    }
+
+    /// Adds the leases that cannot be read, and the own one if it is gone.
+    fn check_leases(&self, report: &mut RemoteVerifyReport) -> Result<()> {
+        for (writer, error) in &self.corrupt {
+            self.blame(writer, &format!("writer/{writer}"), error, report)?;
+        }
+        let own = &self.remote.config.writer;
+        let is_there = self.leases.contains_key(own) || self.corrupt.iter().any(|(writer, _)| writer == own);
+        let key = format!("writer/{own}");
+        if !is_there && !self.state.lease.is_empty() && self.remote.bucket.head(&key)?.is_none() {
+            self.find(own, &key, "it is missing", report);
+        }
+        Ok(())
+    }
+
+    /// Looks for refs that this machine wrote, that leases name, or that were seen and whose machines still have a lease:
+    /// those of a machine that pushes no more expire with its lease.
+    fn check_missing(&self, there: &HashSet<String>, report: &mut RemoteVerifyReport) -> Result<()> {
+        let own = self.state.refs.iter().filter(|(_, own)| own.sequence > 0).map(|(key, _)| key);
+        let named = self.leases.values().flat_map(|lease| &lease.refs);
+        let expected: BTreeSet<_> = own.chain(named).chain(self.state.seen.keys()).collect();
+        for key in expected.into_iter().filter(|key| !there.contains(*key)) {
+            let Some(RefKey { writer, .. }) = RefKey::parse(key) else { continue };
+            let is_expected = self.is_own(&writer) || self.leases.contains_key(&writer);
+            if is_expected && self.remote.bucket.head(key)?.is_none() {
+                self.find(&writer, key, "it is missing", report);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns true for an error that is about the object, and not about the way to it.
+fn is_finding(error: &RemoteError) -> bool {
+    matches!(error.kind, RemoteErrorKind::Damaged | RemoteErrorKind::WrongKey)
+}
+
+/// Checks what is in the clear: the description of the repository, and the slots.
+fn check_description(remote: &Remote, report: &mut RemoteVerifyReport) -> Result<()> {
+    match remote.check_repository() {
+        Err(error) if error.kind == RemoteErrorKind::Damaged => report.find(REPOSITORY, &error.message, &[]),
+        checked => checked?,
+    }
+    let Some(keys) = &remote.keys else { return Ok(()) };
+    let slots: BTreeMap<_, _> = remote.slots()?.into_iter().map(|slot| (format!("key/{}", slot.slot), slot)).collect();
+    for info in remote.bucket.list("key/")? {
+        match slots.get(&info.key) {
+            None => {
+                let what =
+                    "it was changed: `piton remote key remove` removes it, `piton remote key add` makes a new one";
+                report.find(&info.key, what, &[]);
+            }
+            Some(slot) if slot.is_known_to(keys) && !slot.has_all(keys) => {
+                report.find(&info.key, "its phrase does not open what this machine pushes", &[]);
+            }
+            Some(_) => {}
+        }
+    }
+    if slots.is_empty() {
+        report.find("key/", "no recovery phrase opens the remote: `piton remote key add` makes a new one", &[]);
+    }
+    Ok(())
 }
 
 fn affected(record: &RefRecord) -> Vec<String> {
     ids(record).map(|id| format!("{}:{} {}", record.machine, record.directory, id.short())).collect()
 }
 
-/// Reads the indexes of a ref from the bucket, and looks for its checkpoints in them.
-fn check_indexes(remote: &Remote, record: &RefRecord, report: &mut RemoteVerifyReport) -> Option<Index> {
-    let mut all = Index::default();
+/// Reads the indexes of a ref from the bucket, and looks for its checkpoints in them. `own` is the key of a ref of this
+/// machine. Returns `None` if one of them cannot be read.
+fn check_indexes(
+    remote: &Remote,
+    record: &RefRecord,
+    own: Option<&RefKey>,
+    report: &mut RemoteVerifyReport,
+) -> Option<Index> {
+    let (mut all, mut is_whole) = (Index::default(), true);
     for name in &record.indexes {
         let key = format!("idx/{name}");
         match remote.fresh_index(name) {
@@ -117,15 +270,14 @@ fn check_indexes(remote: &Remote, record: &RefRecord, report: &mut RemoteVerifyR
             Err(error) => {
                 report.bad.insert(name.clone());
                 report.find(&key, &error.message, &affected(record));
-                return None;
+                is_whole = false;
             }
         }
     }
-    for id in ids(record).filter(|id| all.get(id).is_none()) {
-        let affects = format!("{}:{} {}", record.machine, record.directory, id.short());
-        report.find(&id.to_string(), "no index names it", &[affects]);
+    for id in ids(record).filter(|id| is_whole && all.get(id).is_none()) {
+        report.find_unnamed(id, id, record, own);
     }
-    Some(all)
+    is_whole.then_some(all)
 }
 
 /// Reads every object of an index that was not read before.
@@ -164,7 +316,12 @@ fn check_data(
 }
 
 /// Looks for everything that the checkpoints of a ref lead to. Objects of packs that could not be read are found already.
-fn check_complete(record: &RefRecord, index: &Index, children: &Children, report: &mut RemoteVerifyReport) {
+fn check_complete(
+    record: &RefRecord,
+    own: Option<&RefKey>,
+    (index, children): (&Index, &Children),
+    report: &mut RemoteVerifyReport,
+) {
     let mut seen = HashSet::new();
     for id in ids(record) {
         let mut open = vec![id];
@@ -173,8 +330,7 @@ fn check_complete(record: &RefRecord, index: &Index, children: &Children, report
                 continue;
             }
             if index.get(&object).is_none() {
-                let affects = format!("{}:{} {}", record.machine, record.directory, id.short());
-                report.find(&object.to_string(), "no index names it", &[affects]);
+                report.find_unnamed(object, id, record, own);
             }
             open.extend(children.get(&object).into_iter().flatten());
         }

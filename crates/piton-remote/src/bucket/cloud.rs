@@ -15,7 +15,7 @@ use object_store::path::Path as Key;
 use object_store::{BackoffConfig, ClientOptions, ObjectStore, ObjectStoreExt as _, RetryConfig, WriteMultipart};
 use tokio::runtime::Runtime;
 
-use super::location::{CredentialsFrom, Location, Scheme};
+use super::location::{CredentialsFrom, Location, Scheme, check_endpoint};
 use super::{Bucket, ObjectInfo};
 use crate::error::{RemoteError, RemoteErrorKind, Result};
 
@@ -44,6 +44,7 @@ impl CloudBucket {
     pub(super) fn open(location: &Location, scheme: Scheme, bucket: &str, prefix: &str) -> Result<Self> {
         // Fails if there is one already, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
+        location.endpoint.as_deref().map_or(Ok(()), check_endpoint)?;
         let store = match scheme {
             Scheme::S3 => s3(location, bucket)?,
             Scheme::Google => google(location, bucket)?,
@@ -207,7 +208,7 @@ fn describe(what: &str, error: &object_store::Error) -> RemoteError {
     } else if has("PermanentRedirect") || has("AuthorizationHeaderMalformed") || has("incorrectly configured region") {
         (RemoteErrorKind::Invalid, "the bucket is in another region", "give it with `--region`")
     } else {
-        (Unavailable, "", "it is tried again later; `piton remote status` shows what is not pushed yet")
+        (Unavailable, "", "check the address and the network, and try again")
     };
     // The whole chain of causes is long, and says at its end what is wrong.
     let mut cause: &dyn std::error::Error = error;
@@ -239,6 +240,7 @@ fn s3(location: &Location, bucket: &str) -> Result<Arc<dyn ObjectStore>> {
     let endpoint = location.endpoint.clone().or_else(|| std::env::var("AWS_ENDPOINT_URL").ok());
     builder = builder.with_client_options(options(endpoint.as_deref()));
     if let Some(endpoint) = &endpoint {
+        check_endpoint(endpoint)?;
         builder = builder.with_endpoint(endpoint).with_virtual_hosted_style_request(false);
     }
     if let Some(region) = &location.region {
@@ -269,6 +271,9 @@ fn s3(location: &Location, bucket: &str) -> Result<Arc<dyn ObjectStore>> {
 fn google(location: &Location, bucket: &str) -> Result<Arc<dyn ObjectStore>> {
     let mut builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(bucket).with_retry(retry());
     builder = builder.with_client_options(options(location.endpoint.as_deref()));
+    if let Some(endpoint) = &location.endpoint {
+        builder = builder.with_base_url(endpoint);
+    }
     if let CredentialsFrom::File(path) = &location.credentials {
         builder = builder.with_service_account_path(path.to_string_lossy());
     }

@@ -7,12 +7,23 @@ use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
 use super::{Bucket, ObjectInfo};
-use crate::error::{RemoteError, Result};
+use crate::error::{RemoteError, RemoteErrorKind, Result};
 
 /// Prefix of temporary files, which listings leave out.
 const TEMPORARY: &str = ".tmp-";
 /// Bytes that are copied at a time.
 const PIECE_BYTES: usize = 1 << 20;
+
+/// Returns the error for an operation on the bucket: `Denied` if the file system does not permit it.
+fn failed(what: &str, path: &Path, error: &io::Error) -> RemoteError {
+    let is_denied = matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem);
+    let failed = RemoteError::io(what, path, error);
+    match is_denied {
+        true => RemoteError { kind: RemoteErrorKind::Denied, ..failed }
+            .hint("give this user the right to read and write in that directory"),
+        false => failed,
+    }
+}
 
 /// A bucket in a directory.
 pub(super) struct DirectoryBucket {
@@ -20,14 +31,25 @@ pub(super) struct DirectoryBucket {
 }
 
 impl DirectoryBucket {
-    /// Opens a directory, and creates it if its parent exists: a missing parent is a disk that is not mounted.
+    /// Opens a directory. Fails with `Unavailable` if it does not exist.
     pub(super) fn open(root: &Path) -> Result<Self> {
-        if !root.is_dir() {
-            fs::create_dir(root).map_err(|error| {
-                RemoteError::io("create", root, &error).hint("is the disk mounted? The directory around it must exist")
-            })?;
+        if root.is_dir() {
+            return Ok(Self { root: root.to_owned() });
         }
-        Ok(Self { root: root.to_owned() })
+        let what = format!("open the remote: {} is no directory", root.display());
+        Err(RemoteError::new(RemoteErrorKind::Unavailable, what)
+            .hint("is the disk mounted? Nothing is lost: the next push sends what is missing there"))
+    }
+
+    /// Creates a directory if its parent exists: a missing parent is a disk that is not mounted.
+    pub(super) fn create(root: &Path) -> Result<()> {
+        if root.is_dir() {
+            return Ok(());
+        }
+        fs::create_dir(root).map_err(|error| match failed("create", root, &error) {
+            denied if denied.kind == RemoteErrorKind::Denied => denied,
+            other => other.hint("is the disk mounted? The directory around it must exist"),
+        })
     }
 
     fn path(&self, key: &str) -> PathBuf {
@@ -38,6 +60,8 @@ impl DirectoryBucket {
         let path = self.path(key);
         let dir = path.parent().unwrap_or(&self.root);
         let written = (|| {
+            // The root itself is not created: it is gone with the disk that it was on.
+            fs::metadata(&self.root)?;
             fs::create_dir_all(dir)?;
             let mut file = tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(dir)?;
             fill(file.as_file_mut())?;
@@ -45,7 +69,7 @@ impl DirectoryBucket {
             file.persist(&path).map_err(|error| error.error)?;
             File::open(dir)?.sync_all()
         })();
-        written.map_err(|error| RemoteError::io("write", &path, &error))
+        written.map_err(|error| failed("write", &path, &error))
     }
 
     fn info(&self, path: &Path) -> Option<ObjectInfo> {
@@ -77,7 +101,7 @@ impl DirectoryBucket {
         match File::open(&path) {
             Ok(file) => Ok(Some(file)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(RemoteError::io("read", &path, &error)),
+            Err(error) => Err(failed("read", &path, &error)),
         }
     }
 }
@@ -86,7 +110,7 @@ impl Bucket for DirectoryBucket {
     fn get(&self, key: &str) -> Result<Option<Vec<u8>>> {
         let Some(mut file) = self.open_file(key)? else { return Ok(None) };
         let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).map_err(|error| RemoteError::io("read", &self.path(key), &error))?;
+        file.read_to_end(&mut bytes).map_err(|error| failed("read", &self.path(key), &error))?;
         Ok(Some(bytes))
     }
 
@@ -125,7 +149,7 @@ impl Bucket for DirectoryBucket {
     fn list(&self, prefix: &str) -> Result<Vec<ObjectInfo>> {
         let dir = self.path(prefix);
         let mut found = Vec::new();
-        self.walk(&dir, &mut found).map_err(|error| RemoteError::io("list", &dir, &error))?;
+        self.walk(&dir, &mut found).map_err(|error| failed("list", &dir, &error))?;
         found.sort_by(|a, b| a.key.cmp(&b.key));
         Ok(found)
     }
@@ -133,7 +157,7 @@ impl Bucket for DirectoryBucket {
     fn delete(&self, key: &str) -> Result<()> {
         let path = self.path(key);
         match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(RemoteError::io("remove", &path, &error)),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", &path, &error)),
             _ => Ok(()),
         }
     }

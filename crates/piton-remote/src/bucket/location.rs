@@ -66,6 +66,18 @@ impl Location {
     }
 }
 
+/// Fails with `Invalid` if the address of a server is not http:// or https:// with a host.
+pub(super) fn check_endpoint(endpoint: &str) -> Result<()> {
+    let rest = endpoint.strip_prefix("https://").or_else(|| endpoint.strip_prefix("http://"));
+    // The parser skips further slashes.
+    let has_host = rest.is_some_and(|rest| !rest.starts_with('/')) && reqwest::Url::parse(endpoint).is_ok();
+    if has_host {
+        return Ok(());
+    }
+    Err(RemoteError::new(RemoteErrorKind::Invalid, format!("use the endpoint {endpoint:?}"))
+        .hint("an endpoint is the address of a server, such as https://s3.example.org or http://127.0.0.1:9000"))
+}
+
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.url)

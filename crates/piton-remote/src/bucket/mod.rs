@@ -14,7 +14,7 @@ mod location;
 mod open;
 
 pub use location::{CredentialsFrom, Location};
-pub(crate) use open::open;
+pub(crate) use open::{open, open_or_create};
 
 /// An object in a bucket.
 #[derive(Debug, Clone, PartialEq, Eq)]

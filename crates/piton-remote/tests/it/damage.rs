@@ -92,6 +92,57 @@ fn a_changed_object_is_found_named_and_sent_again() {
     }
 }
 
+/// Swaps two objects.
+fn swap(place: &Place, one: &str, other: &str) {
+    let (first, second) = (place.get(one), place.get(other));
+    place.put(one, Some(second));
+    place.put(other, Some(first));
+}
+
+/// Makes a second project in the same home, and pushes it.
+fn push_second_project(machine: &mut Machine) {
+    let dir = machine.sandbox.root().join("second");
+    std::fs::create_dir(&dir).expect("a directory");
+    machine.directory = Some(dir);
+    machine.write("other", "another project");
+    machine.take("second");
+    machine.run(&["push"]);
+}
+
+/// An object opens under the name that it was written under only.
+#[test]
+fn refs_under_other_names_are_found_and_never_restored() {
+    for option in [&[][..], &["--no-encryption"]] {
+        let place = Place::directory();
+        let mut machine = Machine::new("alpha", &place);
+        let url = place.url();
+        machine.run(&[&["add", &url][..], option].concat());
+        machine.write("a", "1");
+        machine.take("one");
+        machine.run(&["push"]);
+        push_second_project(&mut machine);
+        let refs = place.below("ref/");
+        let parts: Vec<_> = refs[0].split('/').collect();
+        let copied = format!("ref/{}/{:032x}/{}", parts[1], 0, parts[3]);
+        if let Place::Directory(dir) = &place {
+            std::fs::create_dir(dir.path().join(format!("bucket/ref/{}/{:032x}", parts[1], 0))).expect("a directory");
+        }
+        assert_eq!(findings(&machine), []);
+        swap(&place, &refs[0], &refs[1]);
+        let found = findings(&machine);
+        assert!(refs.iter().all(|key| found.iter().any(|(named, _)| named == key)), "{found:?}");
+        let dir = machine.project();
+        let dir = dir.to_str().expect("a path");
+        let (kind, _) = machine.fails(&["fetch", "--machine", "alpha", "--checkpoint", "1", "--directory", dir]);
+        assert!(["damaged", "not_found"].contains(&&*kind), "{kind}");
+        swap(&place, &refs[0], &refs[1]);
+        place.put(&copied, Some(place.get(&refs[0])));
+        assert!(findings(&machine).iter().any(|(named, _)| *named == copied));
+        place.put(&copied, None);
+        assert_eq!(findings(&machine), []);
+    }
+}
+
 #[test]
 fn an_older_ref_is_noticed_by_readers_and_by_its_writer() {
     let (place, machine, phrase) = filled();

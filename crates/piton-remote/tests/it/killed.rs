@@ -133,7 +133,7 @@ fn a_listing_that_lasts_longer_than_a_push_forgets_nothing_of_it() {
     machine.write("a", "2");
     machine.take("two");
     let push = std::sync::Mutex::new(machine.command(&["push"]));
-    server.kill_at("alpha", 2, false, move || {
+    server.kill_at("alpha", 3, false, move || {
         assert!(push.lock().expect("no panic").output().expect("the program").status.success());
     });
     machine.run(&["machines"]);

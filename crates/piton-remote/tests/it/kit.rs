@@ -14,10 +14,15 @@ use testkit::s3::S3Server;
 /// Bucket and prefix of the tests on a server.
 pub(crate) const BUCKET: &str = "bucket";
 
+/// Credentials of Google with which no token is asked for.
+const GOOGLE_KEY: &str = r#"{"disable_oauth": true, "client_email": "", "private_key": "", "private_key_id": ""}"#;
+
 /// Where a test keeps its bucket.
 pub(crate) enum Place {
     Directory(tempfile::TempDir),
     Server(S3Server),
+    /// The same server as `gs://`: the interface of Google Cloud Storage that the library uses is that of S3.
+    Google(S3Server),
     /// A server that the environment names.
     Named {
         url: String,
@@ -34,6 +39,10 @@ impl Place {
         Self::Server(S3Server::start(1))
     }
 
+    pub(crate) fn google() -> Self {
+        Self::Google(S3Server::start(1))
+    }
+
     /// Returns the server that the environment names, with a new prefix.
     pub(crate) fn named() -> Option<Self> {
         let url = std::env::var("PITON_REMOTE_URL").ok()?;
@@ -46,13 +55,14 @@ impl Place {
             Self::Named { url, .. } => url.clone(),
             Self::Directory(dir) => format!("file://{}/bucket", dir.path().display()),
             Self::Server(_) => format!("s3://{BUCKET}/a/prefix"),
+            Self::Google(_) => format!("gs://{BUCKET}/a/prefix"),
         }
     }
 
     pub(crate) fn endpoint(&self) -> Option<String> {
         match self {
             Self::Directory(_) => None,
-            Self::Server(server) => Some(server.endpoint()),
+            Self::Server(server) | Self::Google(server) => Some(server.endpoint()),
             Self::Named { endpoint, .. } => endpoint.clone(),
         }
     }
@@ -68,7 +78,7 @@ impl Place {
                 found
             }
             Self::Named { .. } => unreachable!("a named server is used through the program only"),
-            Self::Server(server) => {
+            Self::Server(server) | Self::Google(server) => {
                 server.keys().iter().filter_map(|key| key.strip_prefix("a/prefix/")).map(str::to_owned).collect()
             }
         }
@@ -77,7 +87,9 @@ impl Place {
     pub(crate) fn get(&self, key: &str) -> Vec<u8> {
         match self {
             Self::Directory(dir) => fs::read(dir.path().join("bucket").join(key)).expect("an object"),
-            Self::Server(server) => server.get(BUCKET, &format!("a/prefix/{key}")).expect("an object"),
+            Self::Server(server) | Self::Google(server) => {
+                server.get(BUCKET, &format!("a/prefix/{key}")).expect("an object")
+            }
             Self::Named { .. } => unreachable!("a named server is used through the program only"),
         }
     }
@@ -88,7 +100,9 @@ impl Place {
                 fs::write(dir.path().join("bucket").join(key), bytes).expect("an object");
             }
             (Self::Directory(dir), None) => fs::remove_file(dir.path().join("bucket").join(key)).expect("an object"),
-            (Self::Server(server), bytes) => server.put(BUCKET, &format!("a/prefix/{key}"), bytes),
+            (Self::Server(server) | Self::Google(server), bytes) => {
+                server.put(BUCKET, &format!("a/prefix/{key}"), bytes);
+            }
             (Self::Named { .. }, _) => unreachable!("a named server is used through the program only"),
         }
     }
@@ -134,7 +148,7 @@ impl Machine {
     /// Returns a machine that has made a repository, and the phrase.
     pub(crate) fn first(name: &str, place: &Place) -> (Self, String) {
         let machine = Self::new(name, place);
-        let added = machine.run(&["add", &place.url()]);
+        let added = machine.add(place, &[]);
         let phrase = added["phrase"].as_str().expect("a phrase").to_owned();
         (machine, phrase)
     }
@@ -149,7 +163,18 @@ impl Machine {
     pub(crate) fn join(&self, place: &Place, phrase: &str) {
         let file = self.sandbox.root().join("phrase");
         fs::write(&file, phrase).expect("a file");
-        self.run(&["add", &place.url(), "--phrase-file", file.to_str().expect("a path")]);
+        self.add(place, &["--phrase-file", file.to_str().expect("a path")]);
+    }
+
+    fn add(&self, place: &Place, more: &[&str]) -> Value {
+        let (url, endpoint) = (place.url(), place.endpoint());
+        let mut args = vec!["add", &url];
+        // That of S3 is in the environment.
+        if let Some(endpoint) = endpoint.as_deref().filter(|_| !url.starts_with("s3:")) {
+            args.extend(["--endpoint", endpoint]);
+        }
+        args.extend(more);
+        self.run(&args)
     }
 
     /// Returns a copy of the machine with the same name, store and project directory, as copying a disk image makes one.
@@ -185,6 +210,8 @@ impl Machine {
         let key = if is_named { variable("AWS_ACCESS_KEY_ID", "") } else { self.name.clone() };
         command.env("AWS_ACCESS_KEY_ID", key).env("AWS_SECRET_ACCESS_KEY", variable("AWS_SECRET_ACCESS_KEY", "secret"));
         command.env("AWS_REGION", variable("AWS_REGION", "us-east-1"));
+        command.env("GOOGLE_SERVICE_ACCOUNT_KEY", GOOGLE_KEY);
+        command.envs(std::env::vars().filter(|(name, _)| name.starts_with("AZURE_")));
         if let Some(endpoint) = &self.endpoint {
             command.env("AWS_ENDPOINT_URL", endpoint);
         }
@@ -251,6 +278,12 @@ impl Machine {
             Outcome::Taken(id) | Outcome::Unchanged(id) => id,
             other => panic!("{other:?}"),
         }
+    }
+
+    /// Marks a checkpoint.
+    pub(crate) fn mark(&self, name: &str, mark: &str) {
+        let (store, project) = (self.store(), Project::at(&self.project(), None).expect("a project"));
+        piton::mark(&store, &project, name, mark, false, self.now()).expect("a mark");
     }
 
     /// Restores a checkpoint, or some paths of it.

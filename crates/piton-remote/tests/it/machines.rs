@@ -99,6 +99,7 @@ fn one_file_is_fetched_and_restored_alone() {
 }
 
 /// The requests and the bytes of a machine that has never read anything of the bucket but its description.
+/// `PITON_REMOTE_PROJECT_MB` is the size of the project.
 #[test]
 fn one_file_of_a_large_project_takes_five_requests_and_little_more_than_its_bytes() {
     let place = Place::server();
@@ -106,7 +107,8 @@ fn one_file_of_a_large_project_takes_five_requests_and_little_more_than_its_byte
     let (first, phrase) = Machine::first("alpha", &place);
     first.clone_of(URL);
     let mut dice = Dice::new(3);
-    for number in 0..150 {
+    let megabytes = std::env::var("PITON_REMOTE_PROJECT_MB").ok().and_then(|text| text.parse().ok()).unwrap_or(150);
+    for number in 0..megabytes {
         first.write(&format!("data/{}/file-{number}", number % 10), dice.noise(1 << 20));
     }
     let wanted = dice.noise(3 << 20);
@@ -189,6 +191,95 @@ fn a_project_without_a_repository_is_found_by_its_name() {
         second.run(&["list", "--machine", "alpha", "--directory", dir])["rows"].as_array().map(Vec::len),
         Some(1)
     );
+}
+
+#[test]
+fn marks_that_were_set_after_a_push_are_pushed() {
+    let place = Place::server();
+    let Place::Server(server) = &place else { unreachable!() };
+    let (first, phrase) = Machine::first("alpha", &place);
+    first.write("a", "1");
+    first.take("one");
+    first.run(&["push"]);
+    let second = Machine::joining("beta", &place, &phrase);
+    let dir = second.project();
+    let fetch = ["fetch", "--machine", "alpha", "--checkpoint", "good", "--project", "project", "--directory"];
+    let fetch = [&fetch[..], &[dir.to_str().expect("a path")]].concat();
+    assert_eq!(second.fails(&fetch).0, "not_found");
+    first.mark("1", "good");
+    let pushed = first.run(&["push"]);
+    assert_eq!((&pushed["projects"][0]["objects"], &pushed["bytes_sent"]), (&0.into(), &0.into()), "{pushed}");
+    second.run(&fetch);
+    let requests = server.requests_of("alpha");
+    assert_eq!(first.run(&["push"])["unchanged"], 1);
+    assert_eq!(server.requests_of("alpha"), requests, "with nothing new, nothing is asked");
+}
+
+/// With and without a phrase.
+#[test]
+fn adding_again_applies_the_options_that_are_given() {
+    let place = Place::server();
+    let endpoint = place.endpoint().expect("a server");
+    let (first, phrase) = Machine::first("alpha", &place);
+    let (url, config) = (place.url(), first.base().join("local/remote/config.json"));
+    let config = || serde_json::from_slice::<serde_json::Value>(&fs::read(&config).expect("a file")).expect("JSON");
+    first.write("a", "1");
+    first.take("one");
+    first.run(&["push"]);
+    let before = config();
+    let (kind, message) = first.fails(&["add", &url]);
+    assert!(kind == "invalid" && message.contains("already"), "{message}");
+    let credentials = first.sandbox.home().join(".aws/credentials");
+    fs::create_dir_all(credentials.parent().expect("a directory")).expect("a directory");
+    fs::write(&credentials, "[work]\naws_access_key_id = alpha\naws_secret_access_key = secret\n").expect("a file");
+    let options = ["--machine", "new", "--limit-kib", "5000", "--no-collect", "--profile", "work", "--region", "eu"];
+    first.run(&[&["add", &url, "--endpoint", &endpoint][..], &options].concat());
+    let after = config();
+    assert_eq!(
+        (&after["machine"], &after["limit_kib"], &after["collects"]),
+        (&"new".into(), &5000.into(), &false.into())
+    );
+    assert_eq!(after["location"]["credentials"]["profile"], "work");
+    assert_eq!((&after["location"]["endpoint"], &after["location"]["region"]), (&endpoint.into(), &"eu".into()));
+    assert_eq!((&after["writer"], &after["repository"]), (&before["writer"], &before["repository"]));
+    first.join(&place, &phrase);
+    assert_eq!(config(), after, "what is not given stays");
+    let file = first.sandbox.root().join("phrase");
+    let file = file.to_str().expect("a path");
+    first.run(&["add", &url, "--phrase-file", file, "--collect", "--limit-kib", "0", "--machine", "newer"]);
+    assert_eq!((&config()["collects"], &config()["limit_kib"]), (&true.into(), &0.into()));
+    // A profile that does not exist is not stored.
+    assert_eq!(first.fails(&["add", &url, "--profile", "none"]).0, "credentials");
+    assert_eq!(config()["location"], after["location"]);
+    first.run(&["push"]);
+    assert_eq!(first.run(&["machines"])[0]["name"], "newer");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn directories_that_differ_in_bytes_that_are_no_text_are_two_projects() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let place = Place::directory();
+    let (mut first, phrase) = Machine::first("alpha", &place);
+    for (name, text) in [(&b"pro\xffj"[..], "ff"), (b"pro\xfej", "fe")] {
+        let dir = first.sandbox.root().join(std::ffi::OsStr::from_bytes(name));
+        fs::create_dir(&dir).expect("a directory");
+        first.directory = Some(dir);
+        first.write("a", text);
+        first.take(text);
+        first.run(&["push"]);
+    }
+    assert_eq!(place.below("ref/").len(), 2);
+    assert_eq!(first.run(&["status"])["unpushed"], serde_json::json!([]));
+    let second = Machine::joining("beta", &place, &phrase);
+    let mut read = Vec::new();
+    for project in second.run(&["machines"])[0]["projects"].as_array().expect("projects") {
+        let id = second.fetch("alpha", "1", &["--project", project["id"].as_str().expect("an id")]);
+        second.restore(&id, &[]);
+        read.push(fs::read_to_string(second.project().join("a")).expect("a file"));
+    }
+    read.sort();
+    assert_eq!(read, ["fe", "ff"]);
 }
 
 #[test]

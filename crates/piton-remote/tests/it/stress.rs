@@ -1,7 +1,7 @@
-//! Many machines, one collector and a hostile server. `PITON_REMOTE_SECONDS`, `PITON_REMOTE_WRITERS` and
-//! `PITON_REMOTE_PROJECTS` make it longer; `cargo xtask remote` does.
+//! Many machines and one collector on a hostile server, and on the bucket that `PITON_REMOTE_URL` names (see `contract`).
+//! `PITON_REMOTE_SECONDS`, `PITON_REMOTE_WRITERS` and `PITON_REMOTE_PROJECTS` make it longer; `cargo xtask remote` does.
 
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -37,27 +37,29 @@ struct Counts {
     copies: AtomicU64,
 }
 
-/// B10 to B13.
+/// B10, B11, B12, B13.
 #[test]
 fn no_live_object_is_ever_deleted_and_every_ref_can_be_restored() {
-    let place = Place::server();
-    let Place::Server(server) = &place else { unreachable!() };
-    let (collector, phrase) = Machine::first("collector", &place);
+    stress(&Place::named().unwrap_or_else(Place::server));
+}
+
+fn stress(place: &Place) {
+    let (collector, phrase) = Machine::first("collector", place);
     let writers = number("PITON_REMOTE_WRITERS", 4);
     let projects = number("PITON_REMOTE_PROJECTS", 2);
     let machines: Vec<_> = (0..writers)
         .map(|at| {
-            let machine = Machine::joining(&format!("m{at}"), &place, &phrase);
+            let machine = Machine::joining(&format!("m{at}"), place, &phrase);
             machine.clone_of(&format!("https://example.com/project/{}", at % projects));
             machine
         })
         .collect();
     let ends = Instant::now() + Duration::from_secs(number("PITON_REMOTE_SECONDS", 15));
     let counts = Arc::new(Counts::default());
-    server.set(HOSTILITY);
+    set_hostility(place, HOSTILITY);
     let machines: Vec<_> = std::thread::scope(|scope| {
         let work = |(at, machine): (usize, Machine)| {
-            let (counts, place) = (Arc::clone(&counts), &place);
+            let counts = Arc::clone(&counts);
             scope.spawn(move || write_until(machine, at as u64, ends, place, &counts))
         };
         let working: Vec<_> = machines.into_iter().enumerate().map(work).collect();
@@ -71,7 +73,7 @@ fn no_live_object_is_ever_deleted_and_every_ref_can_be_restored() {
         }
         working.into_iter().map(|writer| writer.join().expect("no panic")).collect()
     });
-    server.set(Hostility::default());
+    set_hostility(place, Hostility::default());
     assert_restored(&collector, &machines);
     let report = collector.run(&["verify", "--read-data"]);
     let findings: Vec<_> =
@@ -92,6 +94,13 @@ fn no_live_object_is_ever_deleted_and_every_ref_can_be_restored() {
     assert!(findings.is_empty(), "{findings:?}");
     assert!(get(&counts.deleted) > 0, "nothing was collected: the test shows nothing");
     assert!(get(&counts.pushes) > 0 && get(&counts.kills) > 0 && report["checkpoints"].as_u64() > Some(0), "{report}");
+}
+
+/// Sets the misbehaviour of the server of these tests. Any other bucket is as it is.
+fn set_hostility(place: &Place, hostility: Hostility) {
+    if let Place::Server(server) = place {
+        server.set(hostility);
+    }
 }
 
 /// Restores the newest checkpoint of each machine on another one, and compares it byte for byte.
@@ -118,11 +127,11 @@ fn assert_restored(reader: &Machine, machines: &[Machine]) {
     }
 }
 
-/// Changes files, takes checkpoints and pushes; every third push is killed at a random request. From time to time, a
-/// copy of the machine pushes under the same id, too. Returns the machine.
+/// Changes files, takes checkpoints and pushes; every third push is killed. From time to time, a copy of the machine
+/// pushes under the same id, too. Returns the machine.
 fn write_until(machine: Machine, seed: u64, ends: Instant, place: &Place, counts: &Counts) -> Machine {
-    let Place::Server(server) = place else { unreachable!() };
     let mut dice = Dice::new(100 + seed);
+    let mut longest = Duration::from_millis(500);
     while Instant::now() < ends {
         if dice.roll(40) == 0 {
             let copy = machine.copy(place);
@@ -138,15 +147,9 @@ fn write_until(machine: Machine, seed: u64, ends: Instant, place: &Place, counts
             machine.write(&name, shared);
         }
         machine.take("random");
-        let mut child = machine.spawn(&["push", "--lease-secs", "8"]);
-        if dice.roll(3) == 0 {
-            let pid = child.id();
-            server.kill_at(&machine.name, dice.between(1, 9) as u64, dice.roll(2) == 0, move || {
-                drop(Command::new("kill").args(["-9", &pid.to_string()]).status());
-            });
-        }
-        let status = child.wait().expect("the program");
-        server.spare(&machine.name);
+        let start = Instant::now();
+        let status = push(&machine, place, &mut dice, longest);
+        longest = longest.max(start.elapsed());
         let count = match status.code() {
             Some(0) => &counts.pushes,
             Some(_) => &counts.failures,
@@ -155,4 +158,26 @@ fn write_until(machine: Machine, seed: u64, ends: Instant, place: &Place, counts
         count.fetch_add(1, Ordering::Relaxed);
     }
     machine
+}
+
+/// Pushes. Every third push is killed: at a random request on the server of these tests, elsewhere at a random moment of
+/// the `longest` time that a push took.
+fn push(machine: &Machine, place: &Place, dice: &mut Dice, longest: Duration) -> ExitStatus {
+    let mut child = machine.spawn(&["push", "--lease-secs", "8"]);
+    let is_killed = dice.roll(3) == 0;
+    if let (true, Place::Server(server)) = (is_killed, place) {
+        let pid = child.id();
+        server.kill_at(&machine.name, dice.between(1, 9) as u64, dice.roll(2) == 0, move || {
+            drop(Command::new("kill").args(["-9", &pid.to_string()]).status());
+        });
+    } else if is_killed {
+        std::thread::sleep(longest.mul_f64(dice.roll(1000) as f64 / 1000.0));
+        // Fails if the push has ended before.
+        drop(child.kill());
+    }
+    let status = child.wait().expect("the program");
+    if let Place::Server(server) = place {
+        server.spare(&machine.name);
+    }
+    status
 }
