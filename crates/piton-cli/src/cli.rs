@@ -78,9 +78,9 @@ pub(crate) enum Command {
 impl Cli {
     /// Parses the arguments of this process.
     ///
-    /// Building the clap description of all commands takes longer than a hook that has nothing to do. The commands that
-    /// agents call (`hook` and `take`) are therefore tried alone first. That parser accepts nothing that the full one
-    /// rejects, and gives the same result; help and everything that it does not accept are left to the full parser.
+    /// Building the clap description of all commands takes longer than a hook that has nothing to do. The commands that are
+    /// called most are therefore tried alone first. That parser accepts nothing that the full one rejects, and gives the
+    /// same result; help and everything that it does not accept are left to the full parser.
     pub(crate) fn parse_quickly() -> Result<Self, clap::Error> {
         let arguments: Vec<OsString> = std::env::args_os().collect();
         Self::parse_alone(&arguments).map_or_else(|| Self::try_parse_from(arguments), Ok)
@@ -92,6 +92,8 @@ impl Cli {
         let augment = |name: &str| match name {
             "hook" => Some(cmd::hook::Hook::augment_args(clap::Command::new("hook"))),
             "take" => Some(cmd::take::Take::augment_args(clap::Command::new("take"))),
+            "rollback" => Some(cmd::rollback::Rollback::augment_args(clap::Command::new("rollback"))),
+            "restore" => Some(cmd::restore::RestoreArgs::augment_args(clap::Command::new("restore"))),
             _ => None,
         };
         let alone = arguments.iter().skip(1).filter_map(|word| word.to_str()).find_map(augment)?;
@@ -127,13 +129,25 @@ mod tests {
             "piton -q take -C /t --base=/b",
             "piton take -v --no-color before the change",
             "piton -C take",
+            "piton rollback",
+            "piton rollback diff 2 -- a",
+            "piton --json rollback --limit 3",
+            "piton restore take",
+            "piton restore 2 src --dry-run",
+            "piton restore --continue",
         ] {
             let arguments = words(line);
             let alone = Cli::parse_alone(&arguments);
             let whole = Cli::try_parse_from(&arguments).ok();
             assert!(alone.is_none() || parsed(alone.as_ref()) == parsed(whole.as_ref()), "{line}");
         }
-        for line in ["piton --base /b -C /t hook claude", "piton take --json", "piton -C /t take --json"] {
+        for line in [
+            "piton --base /b -C /t hook claude",
+            "piton take --json",
+            "piton -C /t take --json",
+            "piton rollback",
+            "piton restore 1",
+        ] {
             assert!(Cli::parse_alone(&words(line)).is_some(), "{line}");
         }
     }
@@ -148,9 +162,11 @@ mod tests {
             "piton take -h",
             "piton help take",
             "piton --version take",
-            "piton restore take",
+            "piton undo take",
             "piton -C hook take",
             "piton take --no-such-option",
+            "piton rollback -h",
+            "piton restore 1 --continue --abort",
             "piton take -q -v",
         ] {
             assert!(Cli::parse_alone(&words(line)).is_none(), "{line}");

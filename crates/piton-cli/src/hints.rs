@@ -25,6 +25,7 @@ pub(crate) fn words(hint: &Hint) -> String {
         Hint::UseEmptyBase => "give an empty or new directory with --base or PITON_BASE",
         Hint::ListCheckpoints => "`piton rollback` lists the checkpoints",
         Hint::TakeFirstCheckpoint => "`piton status` lists the projects that have some; `piton take` takes one of this",
+        Hint::ListLost => "`piton recover --all` lists what was kept, by name",
         Hint::ShowUnsaved => "`piton status` says what could not be saved, and why",
         Hint::ListFiles => "`piton show N --verbose` lists what a checkpoint holds",
         Hint::GitStateIncomplete => {

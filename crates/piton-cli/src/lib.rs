@@ -62,8 +62,8 @@ fn run(command: &Command, global: &Global) -> ExitCode {
     match command {
         // Prints an answer of its own, and works even if the directory is missing or the settings are invalid.
         Command::Hook(args) => return cmd::hook::run(args, global),
-        Command::Serve(_) => return rpc::serve::serve(global, carry_out),
-        Command::Mcp(_) => return mcp::server::serve(global, carry_out),
+        Command::Serve(_) => return rpc::serve::serve(&context::with_absolute_paths(global), carry_out),
+        Command::Mcp(_) => return mcp::server::serve(&context::with_absolute_paths(global), carry_out),
         _ => {}
     }
     let output = Output::new(global);

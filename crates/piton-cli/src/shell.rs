@@ -10,6 +10,22 @@ pub(crate) fn quote(word: &str) -> String {
     }
 }
 
+/// Quotes a word of any bytes, in one line of printable text. A word with a control character or with bytes that are not
+/// UTF-8 is written as `$'...'` with escapes, which bash, zsh, ksh and newer POSIX shells read.
+pub(crate) fn quote_bytes(word: &[u8]) -> String {
+    match std::str::from_utf8(word) {
+        Ok(text) if crate::output::plain(text) == text => return quote(text),
+        _ => {}
+    }
+    let escaped = word.iter().map(|byte| match byte {
+        b'\'' | b'\\' => format!("\\{}", char::from(*byte)),
+        b' '..=b'~' => char::from(*byte).to_string(),
+        // Three digits: a digit that follows is not part of it.
+        _ => format!("\\{byte:03o}"),
+    });
+    format!("$'{}'", escaped.collect::<String>())
+}
+
 /// Splits a command line into words as `shlex` does. Returns `None` if a quote or an escape is not terminated.
 pub(crate) fn words(line: &str) -> Option<Vec<String>> {
     let mut words = Vec::new();

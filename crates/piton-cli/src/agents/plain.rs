@@ -14,6 +14,7 @@ pub(super) static SPEC: Spec = Spec {
             ("turn_end", Meaning::TurnEnd),
             ("session_end", Meaning::SessionEnd),
         ],
+        tells_turn_ends: true,
         ..PayloadSpec::DEFAULT
     },
     tools: ToolSpec { readers: &["read_file", "list_directory"], shells: &["execute_command"] },

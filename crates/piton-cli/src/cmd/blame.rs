@@ -41,7 +41,7 @@ pub(crate) fn run(args: &Blame, context: &Context, output: &Output) -> anyhow::R
     context.warn_of_interrupted_restore(&store, &project, output);
     check_from_here(&paths, &store, &project, context, output)?;
     let history = History::of(&store, &project)?;
-    let blame = blame_file(&history, &project, &paths[0])?;
+    let blame = blame_file(&history, &store, &project, &context.settings, &paths[0])?;
     output.json(&blame);
     if blame.lines.is_empty() {
         output.text("The file is empty");

@@ -156,14 +156,8 @@ fn run_show(name: &str, context: &Context, output: &Output) -> anyhow::Result<()
     let project = context.project(Some(&store))?;
     let report = watch(output, |progress| show_git_state(&store, &project, name, progress))?;
     output.json(&report);
-    let GitStateReport { recorded, head, branches, tags, stashes, differences, .. } = &report;
-    let head = head.as_deref().map(plain).unwrap_or_default();
-    let counts = [
-        counted(*branches, "branch").replace("branchs", "branches"),
-        counted(*tags, "tag"),
-        counted(*stashes, "stash entry").replace("entrys", "entries"),
-    ];
-    output.text(&format!("Git state {}: {head}; {}", as_line(recorded).trim(), counts.join(", ")));
+    let GitStateReport { recorded, differences, .. } = &report;
+    output.text(&format!("Git state {}: {}", as_line(recorded).trim(), contents(&report)));
     if recorded.cut_short {
         output.text("It is not complete: `piton status` says what is missing");
     }
@@ -176,10 +170,35 @@ fn run_show(name: &str, context: &Context, output: &Output) -> anyhow::Result<()
     let more = differences.len().saturating_sub(most);
     lines.extend((more > 0).then(|| format!("  … and {more} more")));
     output.text(&format!("Now it differs:\n{}", lines.join("\n")));
+    let id = &recorded.short_id;
     if differences.iter().any(|one| one.now.is_none()) {
-        output.hint(&format!("`piton git restore {}` brings back what is missing", recorded.short_id));
+        output.hint(&format!("`piton git restore {id}` brings back what is missing"));
+    }
+    let is_moved = |one: &GitDifference| matches!(one.kind, GitItemKind::Branch | GitItemKind::Tag);
+    if differences.iter().any(|one| is_moved(one) && one.then.is_some() && one.now.is_some()) {
+        output.hint(&format!(
+            "`piton git restore {id}` puts a branch that points elsewhere now at refs/recovered/{id}/; with `--force` it \
+             is set back"
+        ));
+    }
+    if differences.iter().any(|one| one.kind == GitItemKind::Refs) {
+        output.hint(&format!("`piton git restore {id} --all --force` brings all refs back as they were"));
     }
     Ok(())
+}
+
+/// Formats `ref: refs/heads/main; 2 branches, 0 tags, 1 stash entry`.
+fn contents(report: &GitStateReport) -> String {
+    if report.has_reftable {
+        return "refs in a reftable, which is compared and brought back as a whole".to_owned();
+    }
+    let head = report.head.as_deref().map(plain).unwrap_or_default();
+    let counts = [
+        counted(report.branches, "branch").replace("branchs", "branches"),
+        counted(report.tags, "tag"),
+        counted(report.stashes, "stash entry").replace("entrys", "entries"),
+    ];
+    format!("{head}; {}", counts.join(", "))
 }
 
 fn difference(one: &GitDifference) -> String {
@@ -232,6 +251,10 @@ fn tell(report: &GitRestoreReport, done: &str, output: &Output) -> anyhow::Resul
         GitRestoreOutcome::Planned => output.text(&format!("Would be {}:\n{}", done.to_lowercase(), lines.join("\n"))),
         _ if report.restored.is_empty() => output.text(&lines.join("\n")),
         _ => output.text(&format!("{done}:\n{}", lines.join("\n"))),
+    }
+    if report.left.iter().any(|left| left.kind == GitItemKind::Refs) {
+        let id = report.state.short();
+        output.hint(&format!("`piton git restore {id} --all --force` brings all refs back as they were"));
     }
     if let Some(before) = report.before {
         output.hint(&format!("the state before is {}; `piton git undo` returns to it", before.short()));

@@ -44,7 +44,8 @@ pub(crate) fn run(args: &Hook, global: &Global) -> ExitCode {
     let complaint =
         agent.is_none().then(|| format!("`piton hook` was called for an agent that it does not know: {}", args.agent));
     let event = args.event.as_deref();
-    say(&Call { agent: agent.unwrap_or(Agent::PLAIN), event, global, fail_closed: args.fail_closed, complaint })
+    let (agent, fail_closed) = (agent.unwrap_or(Agent::PLAIN), args.fail_closed);
+    say(&Call { agent, event, global, fail_closed, wants_proof: false, complaint })
 }
 
 /// Handles a `piton hook` with invalid arguments. The agent cannot fix them and would take exit code 2 for a denial, so
@@ -54,7 +55,7 @@ pub(crate) fn usage_error(error: &clap::Error) -> ExitCode {
     let complaint = format!("`piton hook` was called with wrong arguments: {}", first_words(&words));
     let PartialArgs { agent, event, global, fail_closed } = parse_leniently(std::env::args_os().skip(1));
     let (agent, event) = (agent.unwrap_or(Agent::PLAIN), event.as_deref());
-    say(&Call { agent, event, global: &global, fail_closed, complaint: Some(complaint) })
+    say(&Call { agent, event, global: &global, fail_closed, wants_proof: false, complaint: Some(complaint) })
 }
 
 /// The arguments that could be recognised in an invalid command line.

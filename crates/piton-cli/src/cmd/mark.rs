@@ -59,7 +59,7 @@ pub(crate) fn run_unmark(args: &Unmark, context: &Context, output: &Output) -> a
     let report = unmark(&store, &project, &args.name, Context::now())?;
     output.json(&report);
     output.text(&format!("Removed the mark {} from {}", plain(&report.mark), described(&report)));
-    if report.number.is_none() {
+    if !report.is_kept {
         output.hint(&format!(
             "only the mark has kept this checkpoint; until the next collection, `git --git-dir={} show {}` has it",
             store.git_dir().display(),

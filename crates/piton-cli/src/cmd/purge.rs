@@ -1,10 +1,13 @@
 //! The `piton purge` command.
 
 use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use piton::json::{AtPaths, JsonPaths};
-use piton::{History, Project, PurgeReport, Store, find_prompt, plan_purge, purge, purge_prompt};
+use piton::{
+    History, Project, PurgePlan, PurgeReport, Store, find_prompt, plan_purge, purge, purge_outside, purge_prompt,
+};
 
 use super::paths::{check_from_here, parse_paths};
 use crate::columns::counted;
@@ -13,6 +16,7 @@ use crate::options::EXIT_CODES;
 use crate::output::{Declined, ID, Output, PartlyDone, bytes, plain};
 use crate::platform;
 use crate::progress::watch_to_the_end;
+use crate::remote::local::holder_of;
 
 /// Maximum number of places listed that still hold the same contents.
 const PLACES_MAX: usize = 20;
@@ -31,7 +35,7 @@ Examples:
 
 {EXIT_CODES}"))]
 pub(crate) struct Purge {
-    /// Files and directories, relative to the project
+    /// Files and directories, relative to the project, or absolute
     #[arg(value_name = "PATH", required_unless_present = "prompt")]
     paths: Vec<OsString>,
     /// Remove the words of one prompt instead: the turn that `piton show` names, or its first 4 characters and more
@@ -46,44 +50,45 @@ pub(crate) struct Purge {
 }
 
 pub(crate) fn run(args: &Purge, context: &Context, output: &Output) -> anyhow::Result<()> {
-    let paths = parse_paths(&args.paths)?;
     let store = context.store_with_checkpoints()?;
     let project = context.project(Some(&store))?;
     if let Some(turn) = &args.prompt {
         return forget_prompt(turn, args, &store, &project, output);
     }
-    check_from_here(&paths, &store, &project, context, output)?;
-    let (checkpoints, found) = plan_purge(&store, &project, &paths)?;
-    if args.dry_run {
-        output.json(&PurgePlanJson { dry_run: true, checkpoints, paths: JsonPaths::new(&found) });
+    let (inside, outside) = by_place(&args.paths, &project);
+    match (inside.as_slice(), outside.as_slice()) {
+        ([], outside) => return tell(&purge_outside(&store, outside)?, output),
+        (_, []) => {}
+        _ => {
+            let error = piton::Error::new(piton::ErrorKind::Invalid, "purge paths of the project and others at once");
+            return Err(error.with_hint("name the paths of one place at a time").into());
+        }
     }
-    if checkpoints > 0 {
-        let shown = found.iter().map(|path| format!("  {}", plain(&String::from_utf8_lossy(path))));
-        let names = shown.collect::<Vec<_>>().join("\n");
-        output.text(&format!(
-            "This takes out of {}, and cannot be undone:\n{names}",
-            if checkpoints == 1 {
-                "1 checkpoint, which gets a new id".to_owned()
-            } else {
-                format!("{checkpoints} checkpoints, which get new ids")
-            }
-        ));
+    let paths = parse_paths(&inside)?;
+    check_from_here(&paths, &store, &project, context, output)?;
+    let plan = plan_purge(&store, &project, &paths)?;
+    if args.dry_run {
+        let PurgePlan { checkpoints, local, paths, .. } = &plan;
+        let (checkpoints, local) = (*checkpoints, *local);
+        output.json(&PurgePlanJson { dry_run: true, checkpoints, local, paths: JsonPaths::new(paths) });
+    }
+    if !plan.paths.is_empty() {
+        output.text(&as_question(&plan));
     }
     if args.dry_run {
         return Ok(());
     }
-    if checkpoints > 0 && !args.yes && !output.confirmed("Purge? [y/N] ", "--yes")? {
+    if !plan.paths.is_empty() && !args.yes && !output.confirmed("Purge? [y/N] ", "--yes")? {
         return Err(Declined("nothing was changed", Some("`--yes` does not ask")).into());
     }
-    let report = watch_to_the_end(output, |progress| purge(&store, &project, &paths, Context::now(), progress))?;
-    output.json(&report);
-    output.text(&as_text(&report));
-    for (id, place) in report.still_held.iter().take(PLACES_MAX) {
-        output.warn(&format!("the same contents ({}) are still there: {place}", id.short()));
-    }
-    if let Some(more) = report.still_held.len().checked_sub(PLACES_MAX).filter(|more| *more > 0) {
-        let places = counted(more, "other place");
-        output.warn(&format!("and in {places}, which `--json` lists"));
+    let mut report = watch_to_the_end(output, |progress| purge(&store, &project, &paths, Context::now(), progress))?;
+    let is_pushed = add_remote(&mut report, &store, output);
+    let told = tell(&report, output);
+    if is_pushed {
+        output.hint(
+            "replace the secret: in the remote it goes for certain only with everything else, by `piton remote remove \
+             --delete-data`",
+        );
     }
     if paths.iter().any(|path| project.dir().join(platform::name_of_bytes(path)).symlink_metadata().is_ok()) {
         let keep_out = keep_out(&context.settings.exclude, &paths);
@@ -93,7 +98,67 @@ pub(crate) fn run(args: &Purge, context: &Context, output: &Output) -> anyhow::R
              excluded or ignored: {how}"
         ));
     }
+    told
+}
+
+/// Prints the report.
+fn tell(report: &PurgeReport, output: &Output) -> anyhow::Result<()> {
+    output.json(report);
+    output.text(&as_text(report));
+    for (id, place) in report.still_held.iter().take(PLACES_MAX) {
+        output.warn(&format!("the same contents ({}) are still there: {place}", id.short()));
+    }
+    if let Some(more) = report.still_held.len().checked_sub(PLACES_MAX).filter(|more| *more > 0) {
+        let places = counted(more, "other place");
+        output.warn(&format!("and in {places}, which `--json` lists"));
+    }
+    if report.still_held.iter().any(|(_, place)| place.contains(" in the kept files ")) {
+        output.hint("`piton prune --kept` frees all kept files");
+    }
     if report.still_held.is_empty() { Ok(()) } else { Err(PartlyDone.into()) }
+}
+
+/// Adds the remote to the places that hold the contents, if checkpoints with them were pushed. Returns true if so.
+fn add_remote(report: &mut PurgeReport, store: &Store, output: &Output) -> bool {
+    let before: Vec<_> = report.rewritten.iter().map(|(old, _)| *old).collect();
+    let holder = holder_of(store, &before).unwrap_or_else(|error| {
+        output.warn(&error.to_string());
+        None
+    });
+    let Some(url) = &holder else { return false };
+    let place = format!("the remote {url}, in what was pushed before");
+    report.still_held.extend(report.contents.iter().map(|id| (*id, place.clone())));
+    true
+}
+
+/// Sorts the paths on the command line: those of the project, relative to it, and absolute ones outside of it.
+fn by_place(typed: &[OsString], project: &Project) -> (Vec<OsString>, Vec<PathBuf>) {
+    let (mut inside, mut outside) = (Vec::new(), Vec::new());
+    for path in typed.iter().map(Path::new) {
+        // The links before the last component lead to the project.
+        let parent = path.parent().filter(|_| path.is_absolute()).and_then(|parent| parent.canonicalize().ok());
+        let full = parent.zip(path.file_name()).map_or_else(|| path.to_owned(), |(parent, name)| parent.join(name));
+        match full.strip_prefix(project.dir()) {
+            Ok(below) if !below.as_os_str().is_empty() => inside.push(below.as_os_str().to_owned()),
+            Err(_) if path.is_absolute() => outside.push(full),
+            _ => inside.push(path.as_os_str().to_owned()),
+        }
+    }
+    (inside, outside)
+}
+
+/// Formats what will be lost.
+fn as_question(plan: &PurgePlan) -> String {
+    let shown = plan.paths.iter().map(|path| format!("  {}", plain(&String::from_utf8_lossy(path))));
+    let names = shown.collect::<Vec<_>>().join("\n");
+    let rewritten = match plan.checkpoints {
+        0 => None,
+        1 => Some("1 checkpoint, which gets a new id".to_owned()),
+        many => Some(format!("{many} checkpoints, which get new ids")),
+    };
+    let local = (plan.local > 0).then(|| format!("the ignored files of {}", counted(plan.local, "checkpoint")));
+    let from = rewritten.into_iter().chain(local).collect::<Vec<_>>().join(", and out of ");
+    format!("This takes out of {from}, and cannot be undone:\n{names}")
 }
 
 /// Removes the text of one prompt.
@@ -143,13 +208,16 @@ fn keep_out(excluded: &[String], paths: &[Vec<u8>]) -> Option<String> {
 }
 
 fn as_text(report: &PurgeReport) -> String {
+    if report.paths.is_empty() {
+        return "Nothing purged: no checkpoint of this project holds it".to_owned();
+    }
     let mut lines = vec![format!(
         "Purged: {} gone from {}, {} came free",
         if report.gone == 1 { "1 content is".to_owned() } else { format!("{} contents are", report.gone) },
         counted(report.rewritten.len(), "checkpoint"),
         bytes(report.bytes_freed)
     )];
-    lines.push("Checkpoints with new ids:".to_owned());
+    lines.extend((!report.rewritten.is_empty()).then(|| "Checkpoints with new ids:".to_owned()));
     lines.extend(
         report.rewritten.iter().map(|(old, new)| format!("  {} is now {ID}{}{ID:#}", old.short(), new.short())),
     );
@@ -164,6 +232,8 @@ pub(crate) struct PurgePlanJson<'a> {
     dry_run: bool,
     /// number of checkpoints that would get new ids
     checkpoints: usize,
+    /// number of checkpoints with whose ignored files a path is saved
+    local: usize,
     #[serde(flatten)]
     paths: JsonPaths<'a, AtPaths>,
 }

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use piton::{
-    BackReport, LostItem, LostKind, Progress, Project, RecoverOptions, RecoverOutcome, RecoverReport, Store, recover,
-    recover_outside, undo_recovery,
+    BackReport, Left, LostElsewhere, LostItem, LostKind, Progress, Project, RecoverOptions, RecoverOutcome,
+    RecoverReport, Store, WhyLeft, lost_elsewhere, recover, recover_outside, undo_recovery,
 };
 
 use super::paths::{check_from_here, parse_paths};
@@ -64,6 +64,8 @@ pub(crate) struct Recover {
 
 /// Number of files that are listed.
 const PAGE: usize = 50;
+/// Number of files that are listed because they changed.
+const CHANGED_PAGE: usize = 20;
 
 pub(crate) fn run(args: &Recover, context: &Context, output: &Output) -> anyhow::Result<()> {
     let store = context.store_with_checkpoints()?;
@@ -73,6 +75,7 @@ pub(crate) fn run(args: &Recover, context: &Context, output: &Output) -> anyhow:
     let (outside, typed): (Vec<OsString>, Vec<OsString>) =
         args.paths.iter().cloned().partition(|path| Path::new(path).is_absolute());
     let here = context.project(Some(&store));
+    let own_dir = here.as_ref().ok().map(|here| here.dir().to_owned());
     let place = match outside.as_slice() {
         [] => RecoverPlace { project: here?, paths: parse_paths(&typed)?, outside: Vec::new() },
         _ if typed.is_empty() => place_of(&outside, here.ok(), &store, context)?,
@@ -100,19 +103,50 @@ pub(crate) fn run(args: &Recover, context: &Context, output: &Output) -> anyhow:
         tell_agents(settings, &store, &place.project, restore);
         maintenance::start_if_due(&store, settings, context.config.as_deref());
     }
-    output.json(&report);
-    tell(&report, args.paths.is_empty(), output)
+    let place_dir = Some(place.project.dir()).filter(|dir| own_dir.as_deref() != Some(*dir));
+    let elsewhere = match args.paths.as_slice() {
+        [] => watch(output, |progress| lost_elsewhere(&store, &place.project, settings, now, progress))?,
+        _ => Vec::new(),
+    };
+    output.json(&RecoverJson { report: &report, elsewhere: &elsewhere });
+    if report.outcome != RecoverOutcome::NothingLost || elsewhere.is_empty() {
+        tell(&report, args.paths.is_empty(), place_dir, output)?;
+    }
+    tell_elsewhere(&elsewhere, output);
+    Ok(())
 }
 
-/// Prints the report.
-fn tell(report: &RecoverReport, is_list: bool, output: &Output) -> anyhow::Result<()> {
+/// Names other projects that the same turn destroyed something in.
+fn tell_elsewhere(elsewhere: &[LostElsewhere], output: &Output) {
+    let line = |one: &LostElsewhere| {
+        let dir = path_shown(&one.dir);
+        format!("  {} in {dir}: `piton -C {} recover`", files(one.files), shell::quote(&dir))
+    };
+    if !elsewhere.is_empty() {
+        let lines: Vec<String> = elsewhere.iter().map(line).collect();
+        output.text(&format!("Lost in other projects by the last turn:\n\n{}", lines.join("\n")));
+    }
+}
+
+/// JSON of a list or a recovery.
+#[derive(serde::Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct RecoverJson<'a> {
+    #[serde(flatten)]
+    report: &'a RecoverReport,
+    /// other projects in which the last turn lost files, which `piton -C DIR recover` lists and brings back
+    elsewhere: &'a [LostElsewhere],
+}
+
+/// Prints the report. `elsewhere` is the project's directory, if it is not the one that commands are about here.
+fn tell(report: &RecoverReport, is_list: bool, elsewhere: Option<&Path>, output: &Output) -> anyhow::Result<()> {
     match report.outcome {
         RecoverOutcome::NothingLost if is_list => {
             output.text("Nothing lost: every file of these checkpoints is there");
         }
         RecoverOutcome::NothingLost => output.text("Nothing to do: every version that was saved is the current one"),
         RecoverOutcome::Listed => list(report, output),
-        _ => done(report, output),
+        _ => done(report, elsewhere, output),
     }
     if report.older > 0 && is_list {
         output.hint(&format!("`piton recover --all` also lists {} lost earlier", files(report.older)));
@@ -231,21 +265,29 @@ impl From<&BackReport> for UndoneJson {
 
 fn list(report: &RecoverReport, output: &Output) {
     let most = if output.is_verbose { usize::MAX } else { PAGE };
-    let width = report.items.iter().take(most).map(|item| columns::columns(&shown(&item.path))).max().unwrap_or(0);
-    let mut lines: Vec<String> =
-        report.items.iter().take(most).map(|item| as_line(item, width.min(50), output)).collect();
-    let more = report.items.len().saturating_sub(most);
-    lines.extend((more > 0).then(|| format!("  … and {more} more")));
+    let most_changed = if output.is_verbose { usize::MAX } else { CHANGED_PAGE };
+    let (changed, lost): (Vec<&LostItem>, Vec<_>) = report.items.iter().partition(|item| is_changed(item));
+    let listed = || lost.iter().take(most).chain(changed.iter().take(most_changed));
+    let width = listed().map(|item| columns::columns(&shown(&item.path))).max().unwrap_or(0).min(50);
+    let line = |item: &&LostItem| as_line(item, width, output);
+    let more = |count: usize, most: usize, what: &str| {
+        count.checked_sub(most).filter(|more| *more > 0).map(|more| format!("  … and {more} more{what}"))
+    };
+    let mut lines: Vec<String> = lost.iter().take(most).map(line).collect();
+    lines.extend(more(lost.len(), most, ""));
+    lines.extend(changed.iter().take(most_changed).map(line));
+    lines.extend(more(changed.len(), most_changed, " that changed"));
     let in_git = report.items.iter().filter(|item| item.git_state.is_some()).count();
     let kept = report.items.iter().filter(|item| item.kind == LostKind::Kept).count();
-    let held = report.items.len() - in_git - kept;
+    let held = lost.len() - in_git - kept;
     let parts = [
         (held > 0).then(|| format!("{} that a checkpoint holds", files(held))),
         (kept > 0).then(|| format!("{} kept before a command destroyed them", counted(kept, "path"))),
         (in_git > 0).then(|| format!("{} of the git repository that a recorded state has", counted(in_git, "part"))),
+        (!changed.is_empty()).then(|| format!("{} that changed", files(changed.len()))),
     ];
     let what = parts.into_iter().flatten().collect::<Vec<_>>().join(", and ");
-    let order = if in_git > 0 { "" } else { ", the last lost first" };
+    let order = if in_git > 0 || lost.is_empty() { "" } else { ", the last lost first" };
     output.text(&format!("{what}{order}:\n\n{}", lines.join("\n")));
     if in_git < report.items.len() {
         output.hint("`piton recover PATH...` brings them back; `piton cat N PATH` prints one");
@@ -255,13 +297,22 @@ fn list(report: &RecoverReport, output: &Output) {
     }
 }
 
+/// Returns true for a file that is there in another version than the checkpoint's.
+fn is_changed(item: &LostItem) -> bool {
+    item.is_replaced && matches!(item.kind, LostKind::File | LostKind::Local)
+}
+
 /// Formats `  2. src/main.rs  1.2 kB  prompt: clean it up`.
 fn as_line(item: &LostItem, width: usize, output: &Output) -> String {
     if let Some(state) = item.git_state {
         let (kind, name) = (item.kind.word(), shown(&item.path));
         let id = state.short();
         let named = if item.kind == LostKind::Repository { String::new() } else { format!(" {}", shell::quote(&name)) };
-        return format!("     {kind} {name}: `piton git restore {id}{named}`");
+        if item.kind == LostKind::Refs {
+            return format!("     refs in a {name} differ: `piton git restore {id} --all --force`");
+        }
+        let moved = if item.is_replaced { " points elsewhere" } else { "" };
+        return format!("     {kind} {name}{moved}: `piton git restore {id}{named}`");
     }
     let name = item.row.map_or_else(|| format!("{:>4}", item.from.short()), |row| format!("{row:>3}."));
     let lost = match (&item.lost, &item.command) {
@@ -284,7 +335,7 @@ fn as_line(item: &LostItem, width: usize, output: &Output) -> String {
     format!("{}{line}", painted(&name, ID))
 }
 
-fn done(report: &RecoverReport, output: &Output) {
+fn done(report: &RecoverReport, elsewhere: Option<&Path>, output: &Output) {
     let (restore, kept) = (report.restore.as_ref(), report.kept.as_ref());
     let written = restore.into_iter().flat_map(|restore| restore.written.iter().map(|path| shown(path)));
     let back = kept.into_iter().flat_map(|kept| kept.files.iter().map(|path| path_shown(path)));
@@ -297,8 +348,15 @@ fn done(report: &RecoverReport, output: &Output) {
     let left = kept.into_iter().flat_map(|kept| &kept.left);
     lines.extend(left.map(|(path, why)| format!("  LEFT  {}: {}", path_shown(path), plain(why))));
     output.text(&format!("Recovered {}:\n{}", files(all.len()), lines.join("\n")));
+    let is_in_the_way = |left: &Left| left.why == WhyLeft::InTheWay;
+    if restore.is_some_and(|restore| restore.left.iter().any(is_in_the_way))
+        || kept.is_some_and(|kept| kept.left.iter().any(|(_, why)| why.ends_with("is in the way")))
+    {
+        output.hint("rename what is in the way, and repeat the command");
+    }
     if restore.is_some_and(|restore| restore.can_undo) {
-        output.hint("`piton undo` takes it back");
+        let place = elsewhere.map(|dir| format!("-C {} ", shell::quote(&path_shown(dir)))).unwrap_or_default();
+        output.hint(&format!("`piton {place}undo` takes it back"));
     }
     if let Some(id) = kept.and_then(|kept| kept.id.as_ref()) {
         output.hint(&format!("`piton recover --undo {id}` takes it back"));

@@ -88,11 +88,14 @@ struct Add {
     #[arg(long, value_name = "NAME")]
     machine: Option<String>,
     /// Upload limit in KiB per second; 0 is none
-    #[arg(long, value_name = "KIB", default_value_t = 0)]
-    limit_kib: u64,
+    #[arg(long, value_name = "KIB")]
+    limit_kib: Option<u64>,
     /// Never delete anything: for credentials that do not permit it
     #[arg(long)]
     no_collect: bool,
+    /// Delete what nothing refers to again, after --no-collect
+    #[arg(long, conflicts_with = "no_collect")]
+    collect: bool,
 }
 
 /// Show the remote, whether it can be reached, and what is not pushed yet
@@ -201,7 +204,7 @@ fn run_add(args: &Add, context: &Context, output: &Output) -> anyhow::Result<()>
         output.text(&format!("Recovery phrase: in {}", plain(&file.display().to_string())));
     }
     tell_phrase(phrase, output);
-    if answer.created && !answer.encrypted {
+    if !answer.encrypted {
         output.warn("nothing is encrypted: all who can read the bucket can read the files");
     }
     let next = if answer.created {
@@ -221,9 +224,10 @@ fn add_call(args: &Add, context: &Context, phrase: Option<&str>) -> RemoteCall {
         .option("--credentials-file", args.credentials_file.as_ref().map(|file| context.dir.join(file)))
         .option("--phrase-file", phrase.map(|_| "-"))
         .option("--machine", args.machine.as_ref())
-        .option("--limit-kib", Some(args.limit_kib.to_string()))
+        .option("--limit-kib", args.limit_kib.map(|limit| limit.to_string()))
         .flag("--no-encryption", args.no_encryption)
         .flag("--no-collect", args.no_collect)
+        .flag("--collect", args.collect)
         .arg("--")
         .arg(&args.url)
         .input(phrase.unwrap_or_default())
@@ -367,8 +371,8 @@ fn status_text(status: &RemoteStatusJson, context: &Context) -> String {
 #[derive(Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct RemoteRemoveJson {
-    /// place of the remote
-    url: String,
+    /// place of the remote, or null if its configuration could not be read
+    url: Option<String>,
     /// number of objects that were deleted there
     deleted: u64,
 }
@@ -392,7 +396,8 @@ fn run_remove(args: &Remove, context: &Context, output: &Output) -> anyhow::Resu
         true => format!("{} there deleted", counted(report.deleted, "object")),
         false => "what was pushed stays there".to_owned(),
     };
-    output.text(&format!("Removed {}; {what}", plain(&report.url)));
+    let url = report.url.as_deref().map_or_else(|| "the remote".to_owned(), plain);
+    output.text(&format!("Removed {url}; {what}"));
     Ok(())
 }
 

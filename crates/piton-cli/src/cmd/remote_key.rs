@@ -174,6 +174,6 @@ fn changed(call: &RemoteCall, start: &str, program: &RemoteProgram, output: &Out
     output.json(&report);
     let phrases = counted(report.slots, "phrase");
     output.text(&format!("{start}a new key seals what is pushed from now on; {phrases} to open it"));
-    output.hint("other machines join again: `piton remote remove`, then `piton remote add` with their phrase");
+    output.hint("other machines join again: `piton remote add` with the same URL and their phrase");
     Ok(())
 }

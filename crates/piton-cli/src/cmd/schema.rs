@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use piton::session::SessionGcReport;
 use piton::{
     Diff, ExportReport, FileBlame, GitRestoreReport, GitStateReport, Listed, ListedTurn, LogEntry, MarkReport,
-    PrunePlan, PruneReport, PurgeReport, RecordedGitState, RecoverReport, RepairReport, Restore, RestoreReport,
-    RevertReport, SearchEntry, VerifyReport,
+    PrunePlan, PruneReport, PurgeReport, RecordedGitState, RepairReport, Restore, RestoreReport, RevertReport,
+    SearchEntry, VerifyReport,
 };
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
@@ -25,7 +25,7 @@ use super::machines::{MachineJson, MachineListJson};
 use super::prune::{CollectJson, ForgetJson, ReleasedJson};
 use super::purge::{PurgePlanJson, PurgePromptJson};
 use super::push::PushJson;
-use super::recover::UndoneJson;
+use super::recover::{RecoverJson, UndoneJson};
 use super::remote::{RemoteAddJson, RemoteNameJson, RemoteRemoveJson, RemoteStatusJson};
 use super::remote_key::{KeyAddJson, KeyChangeJson, KeyListJson};
 use super::repair::RemoteRepairJson;
@@ -105,7 +105,7 @@ fn commands() -> Vec<OutputSpec> {
         OutputSpec::new("log").form::<Vec<LogEntry>>(""),
         OutputSpec::new("blame").form::<FileBlame>(""),
         OutputSpec::new("search").form::<Vec<SearchEntry>>(""),
-        OutputSpec::new("recover").form::<RecoverReport>("").form::<UndoneJson>("with `--undo`"),
+        OutputSpec::new("recover").form::<RecoverJson<'_>>("").form::<UndoneJson>("with `--undo`"),
         OutputSpec::new("git show").form::<Vec<RecordedGitState>>("").form::<GitStateReport>("with a checkpoint"),
         OutputSpec::new("git restore").form::<GitRestoreReport>(""),
         OutputSpec::new("cat").form::<CatJson<'_>>(""),

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use piton::json::keyword;
-use piton::{Affected, Finding, ReadData, Severity, VerifyReport, grouped};
+use piton::{Affected, Error, ErrorKind, Finding, ReadData, Severity, VerifyReport, grouped};
 use serde::{Deserialize, Serialize};
 
 use crate::columns::counted;
@@ -59,6 +59,10 @@ pub(crate) fn run(args: &Verify, context: &Context, output: &Output) -> anyhow::
         None => ReadData::No,
     };
     let report = watch_store(output, |progress| piton::verify(&store, read, progress))?;
+    // A program asked for a verdict, and this is none. A person sees what was found until Ctrl-C.
+    if report.was_stopped && output.request().is_some() {
+        return Err(Error::new(ErrorKind::Stopped, "verify all of the store").because("it was cancelled").into());
+    }
     output.json(&report);
     output.text(&as_text(&report, output.is_verbose));
     if report.was_stopped {

@@ -353,6 +353,24 @@ fn base(global: &Global, home: Option<&Path>) -> anyhow::Result<PathBuf> {
     base.context("cannot find the base: there is no home directory\nhint: give it with --base or PITON_BASE")
 }
 
+/// Returns the options with the directory, the base and the configuration file as absolute paths. A server must not
+/// resolve them against the directory of each request: the store would be created inside the user's project.
+pub(crate) fn with_absolute_paths(global: &Global) -> Global {
+    let Ok(here) = env::current_dir() else { return global.clone() };
+    let (home, dir) = (Context::home(), here.join(global.dir.as_deref().unwrap_or(Path::new(""))));
+    let is_relative = |path: &PathBuf| path.is_relative();
+    let base = base(global, home.as_deref()).ok().filter(is_relative).map(|base| dir.join(base));
+    // A file in a relative $HERMES_HOME counts as named only if it exists, since a named one is passed on.
+    let config = config_path(global, home.as_deref()).filter(is_relative).map(|config| dir.join(config));
+    let config = config.filter(|config| global.config.is_some() || config.exists());
+    Global {
+        dir: global.dir.as_ref().map(|_| dir),
+        base: base.or_else(|| global.base.clone()),
+        config: config.or_else(|| global.config.clone()),
+        ..global.clone()
+    }
+}
+
 /// Returns the directory of a hook, which is empty if it is unknown, and its base, which is empty if it is unknown.
 fn places_of_hook(global: &Global, home: Option<&Path>) -> (PathBuf, PathBuf) {
     let here = env::current_dir().unwrap_or_default();

@@ -9,6 +9,8 @@ use piton::{KeepRequest, Settings};
 
 /// Size up to which a script is read.
 const SCRIPT_BYTES_MAX: u64 = 64 << 10;
+/// Number of names that are searched for files which an archive may replace.
+const NAMES_MAX: usize = 5_000;
 /// Calls of other languages that destroy files.
 const DESTROYING: &[&str] = &[
     "rmtree",
@@ -42,14 +44,15 @@ pub(super) enum Destroyed {
 
 impl Destroyed {
     /// Returns what is to be kept. Of files that a tool writes, those in the session's directory `root` are in checkpoints
-    /// unless they are large.
+    /// or saved with them unless they are large; the limit of ignored files is another one.
     pub(super) fn request(&self, root: Option<&Path>, settings: &Settings, home: Option<&Path>) -> KeepRequest {
         match self {
-            Self::Command(verdict) => by(verdict, home),
+            Self::Command(verdict) => by(verdict, settings, home),
             Self::Files(files) => {
-                let bytes_max = settings.max_file_size_mb << 20;
-                let is_large =
-                    |file: &PathBuf| file.metadata().is_ok_and(|found| bytes_max > 0 && found.len() > bytes_max);
+                let bytes_max = sure_bytes_max(settings);
+                let is_large = |file: &PathBuf| {
+                    file.metadata().is_ok_and(|found| bytes_max.is_some_and(|bytes_max| found.len() > bytes_max))
+                };
                 let is_outside = |file: &PathBuf| root.is_none_or(|root| !file.starts_with(root));
                 let files = files.iter().filter(|file| is_large(file) || is_outside(file)).cloned();
                 let losses = files.map(|file| Loss::file(file, LossKind::Rewritten)).collect();
@@ -60,15 +63,24 @@ impl Destroyed {
     }
 }
 
+/// Returns the size up to which every file is saved, in scope or ignored. Returns `None` if there is no limit. A larger
+/// file that a checkpoint holds is not kept again.
+fn sure_bytes_max(settings: &Settings) -> Option<u64> {
+    let in_scope = Some(settings.max_file_size_mb).filter(|mb| *mb > 0);
+    in_scope.into_iter().chain([settings.keep_file_size_mb]).min().map(|mb| mb << 20)
+}
+
 /// Returns what a command destroys. Reads the scripts, make targets and package scripts that it runs, if they are text.
-fn by(verdict: &Verdict, home: Option<&Path>) -> KeepRequest {
+fn by(verdict: &Verdict, settings: &Settings, home: Option<&Path>) -> KeepRequest {
     let (mut losses, mut unread) = (verdict.losses.clone(), verdict.unread.clone());
+    let mut unpacks = verdict.unpacks.clone();
     for run in &verdict.runs {
         match text_of(run) {
             Some(Text::Shell { text, cwd }) => {
                 let inner = triggers::analyse(&text, &cwd, home);
                 losses.extend(inner.losses);
                 unread.extend(inner.unread);
+                unpacks.extend(inner.unpacks);
                 unread.extend(inner.runs.iter().filter(|run| destroys_by_name(run)).map(name_of));
             }
             Some(Text::Foreign { text }) => {
@@ -80,8 +92,36 @@ fn by(verdict: &Verdict, home: Option<&Path>) -> KeepRequest {
             None => {}
         }
     }
+    for dir in unpacks {
+        if let Some(file) = find_unsaved(&dir, sure_bytes_max(settings), home) {
+            unread.push(format!("an archive that may replace files such as {}", file.display()));
+        }
+    }
     unread.dedup();
     KeepRequest::new(losses, unread, verdict.summary.clone())
+}
+
+/// Returns a file below a directory that is too large for checkpoints, or any file directly in the home directory, which
+/// is no project. Directories of git, and names after the first `NAMES_MAX`, are not searched.
+fn find_unsaved(dir: &Path, bytes_max: Option<u64>, home: Option<&Path>) -> Option<PathBuf> {
+    let (mut dirs, mut names) = (vec![dir.to_owned()], 0);
+    while let Some(next) = dirs.pop() {
+        let is_home = home == Some(next.as_path());
+        for entry in std::fs::read_dir(&next).into_iter().flatten().flatten() {
+            names += 1;
+            if names > NAMES_MAX {
+                return None;
+            }
+            let Ok(found) = entry.metadata() else { continue };
+            if found.is_dir() && entry.file_name() != ".git" && !is_home {
+                dirs.push(entry.path());
+            }
+            if found.is_file() && (is_home || bytes_max.is_some_and(|bytes_max| found.len() > bytes_max)) {
+                return Some(entry.path());
+            }
+        }
+    }
+    None
 }
 
 enum Text {

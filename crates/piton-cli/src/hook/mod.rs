@@ -22,5 +22,5 @@ mod touched;
 mod typed_command;
 mod version;
 
-pub(crate) use run::{Call, respond, respond_to};
+pub(crate) use run::{Call, dir_of, respond, respond_to};
 pub(crate) use typed_command::OWN_TEXT_ARRIVED;

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use piton::{Ensured, Event, KeepReport, Level, Manager, Outcome, Report, Store, TurnStart, WhySkipped, triggers};
+use piton::{
+    Ensured, Event, KeepReport, Level, Manager, Outcome, Project, Report, Store, TurnStart, WhySkipped, triggers,
+};
 
 use super::answer;
 use super::decode::decode;
@@ -43,6 +45,8 @@ pub(crate) struct Call<'a> {
     pub(crate) event: Option<&'a str>,
     pub(crate) global: &'a Global,
     pub(crate) fail_closed: bool,
+    /// True if the caller relies on [`Reply::missed`]: in a turn whose checkpoint failed earlier, it is set again.
+    pub(crate) wants_proof: bool,
     /// Error in the command line. It is recorded as a warning, since the agent cannot fix it.
     pub(crate) complaint: Option<String>,
 }
@@ -83,12 +87,21 @@ pub(crate) fn respond(call: &Call<'_>) -> Reply {
     respond_to(call, &bytes)
 }
 
+/// Returns the directory that a payload names as the agent's own. The directory may not exist.
+pub(crate) fn dir_of(agent: Agent, bytes: &[u8]) -> Option<PathBuf> {
+    decode(agent, None, bytes).cwd
+}
+
 /// Acts on an event and returns the answer. Never fails.
 pub(crate) fn respond_to(call: &Call<'_>, bytes: &[u8]) -> Reply {
     let decoded = catch_unwind(AssertUnwindSafe(|| decode(call.agent, call.event, bytes)));
     let event = decoded.unwrap_or_else(|_| decode(call.agent, call.event, b""));
     let go_on = Reply { stdout: answer::go_on(&event), ..Reply::default() };
-    let replied = catch_unwind(AssertUnwindSafe(|| act(call, &event))).ok().flatten().unwrap_or_default();
+    let replied = catch_unwind(AssertUnwindSafe(|| act(call, &event)));
+    let replied = replied.map(Option::unwrap_or_default).unwrap_or_else(|_| {
+        let missed = asks_for_protection(&event).then(|| "an error in piton itself".to_owned());
+        Reply { missed, ..Reply::default() }
+    });
     match replied {
         Reply { stdout, code: 0, missed, .. } if stdout.is_empty() => Reply { missed, ..go_on },
         replied => replied,
@@ -121,7 +134,7 @@ fn act(call: &Call<'_>, event: &HookEvent) -> Option<Reply> {
         here,
         around: around.clone(),
         complaint: call.complaint.clone(),
-        is_strict,
+        wants_proof: is_strict || call.wants_proof,
         began,
     };
     let done = within(limit, move || task.run());
@@ -225,8 +238,8 @@ struct Task {
     here: Option<PathBuf>,
     around: Context,
     complaint: Option<String>,
-    /// True if a tool without a checkpoint is blocked (`--fail-closed`).
-    is_strict: bool,
+    /// True if an earlier failure in the same turn counts as a missed checkpoint.
+    wants_proof: bool,
     /// When the hook began.
     began: Instant,
 }
@@ -402,14 +415,20 @@ impl Task {
         let mut dirs: Vec<PathBuf> = Vec::new();
         let base = Some(&self.around.base).filter(|base| !base.as_os_str().is_empty());
         let is_ours = |dir: &Path| base.is_some_and(|base| dir.starts_with(base));
-        for dir in all.filter(|dir| !touched::is_in_shared_dir(dir) && !is_ours(dir)) {
+        let is_system = |dir: &Path| {
+            let store = || base.and_then(|base| Store::open_existing(base).ok().flatten());
+            piton::is_system_dir(dir)
+                && Project::protecting(dir, store().as_ref(), self.around.home.as_deref()).is_none()
+        };
+        for dir in all.filter(|dir| !touched::is_in_shared_dir(dir) && !is_ours(dir) && !is_system(dir)) {
             if !dirs.iter().any(|known| known == dir) && dirs.len() < DIRS_MAX {
                 dirs.push(dir.to_owned());
             }
         }
         let now = Context::now();
         if dirs.is_empty() {
-            let why = "the agent works in a directory that all users share, which is never taken".to_owned();
+            let why = "the agent works in a directory that all users share, or of the system, which is never taken"
+                .to_owned();
             manager.note_declined(self.here.as_deref(), why.clone(), now);
             return Protected { missed: Some(why), ..Protected::default() };
         }
@@ -438,7 +457,7 @@ impl Task {
         let missed = manager.unprotected(&ensured).into_iter().next().map(|(_, why)| why);
         let local = |one: &Ensured| one.report.as_ref().ok().and_then(|report| report.local.clone());
         let has_first_local = ensured.iter().filter_map(local).any(|local| local.is_first);
-        if missed.is_some() || !self.is_strict {
+        if missed.is_some() || !self.wants_proof {
             return Protected { missed, unfinished, has_first_local, ensured };
         }
         // An earlier attempt in this turn may have failed.

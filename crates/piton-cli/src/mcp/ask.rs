@@ -9,10 +9,24 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::request::Request;
+use crate::rpc::pool::WORKERS_MAX;
 use crate::rpc::wire::Wire;
 
 /// Interval at which a cancellation is noticed while a person thinks.
 const POLL: Duration = Duration::from_millis(50);
+
+/// Maximum number of open questions. Each occupies a worker, and the other workers are for calls that ask nothing.
+const OPEN_MAX: usize = WORKERS_MAX / 2;
+
+/// Answer to a question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PersonAnswer {
+    Yes,
+    /// Everything but a clear yes: a refusal, an error of the client, a cancellation, the end of the input.
+    No,
+    /// Too many other questions are open; this one was not asked.
+    NotAsked,
+}
 
 /// Receivers of the answers, by the id of the question.
 type OpenQuestions = HashMap<String, Sender<Result<Value, Value>>>;
@@ -33,14 +47,14 @@ impl Questions {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks whether to restore, and waits for the answer. Everything but a clear yes is a no: a refusal, an error of the
-    /// client, a cancellation, the end of the input.
-    pub(super) fn agrees(&self, message: &str, wire: &Wire, request: &Request) -> bool {
+    /// Asks the person to agree to a restore, and blocks until there is an answer.
+    pub(super) fn ask(&self, message: &str, wire: &Wire, request: &Request) -> PersonAnswer {
         let id = json!(format!("piton-{}", self.count.fetch_add(1, Ordering::SeqCst) + 1));
         let (answer, answered) = mpsc::channel();
         match self.asked().as_mut() {
+            Some(asked) if asked.len() >= OPEN_MAX => return PersonAnswer::NotAsked,
             Some(asked) => drop(asked.insert(id.to_string(), answer)),
-            None => return false,
+            None => return PersonAnswer::No,
         }
         let schema = json!({
             "type": "object",
@@ -50,9 +64,14 @@ impl Questions {
         wire.ask(&id, "elicitation/create", &json!({"message": message, "requestedSchema": schema}));
         loop {
             match answered.recv_timeout(POLL) {
-                Ok(Ok(result)) => return result["action"] == "accept" && result["content"]["restore"] == true,
-                Ok(Err(_)) | Err(RecvTimeoutError::Disconnected) => return false,
-                Err(RecvTimeoutError::Timeout) if request.is_cancelled() => return false,
+                Ok(Ok(result)) if result["action"] == "accept" && result["content"]["restore"] == true => {
+                    return PersonAnswer::Yes;
+                }
+                Ok(_) | Err(RecvTimeoutError::Disconnected) => return PersonAnswer::No,
+                Err(RecvTimeoutError::Timeout) if request.is_cancelled() => {
+                    self.asked().as_mut().and_then(|asked| asked.remove(&id.to_string()));
+                    return PersonAnswer::No;
+                }
                 Err(RecvTimeoutError::Timeout) => {}
             }
         }

@@ -1,6 +1,7 @@
 //! Answers the messages of a client.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,23 +11,27 @@ use std::time::Duration;
 use piton::Progress;
 use serde_json::{Map, Value, json};
 
-use super::ask::Questions;
+use super::ask::{PersonAnswer, Questions};
 use super::tools::{Effect, TOOLS, Tool};
 use crate::options::Global;
 use crate::output::Failure;
 use crate::progress;
 use crate::request::Request;
 use crate::rpc::methods;
-use crate::rpc::params;
+use crate::rpc::params::{self, DIRECTORY};
 use crate::rpc::pool::{Pool, WAITING_MAX};
 use crate::rpc::serve::{Run, notify_meanwhile, panicked, run_method};
 use crate::rpc::wire::{self, LINE_BYTES_MAX, Message, Wire, code};
-use crate::shell::quote;
+use crate::shell::quote_bytes;
 
 /// Versions of the protocol, newest first.
-const VERSIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
+const VERSIONS: [&str; 4] = ["2025-11-25", "2025-06-18", VERSION_WITH_BATCHES, "2024-11-05"];
+/// The only version in which a server must accept batches. The next one removed them.
+const VERSION_WITH_BATCHES: &str = "2025-03-26";
 /// Interval at which the client is looked for while the last calls are worked on.
 const CLIENT_POLL: Duration = Duration::from_millis(100);
+/// Maximum number of questions about one call: a second one if the plan has changed meanwhile.
+const QUESTIONS_PER_CALL_MAX: usize = 2;
 /// Number of paths that a question names.
 const PATHS_MAX: usize = 12;
 
@@ -42,6 +47,7 @@ pub(crate) fn serve(global: &Global, run: Run) -> ExitCode {
         running: Mutex::default(),
         questions: Questions::open(),
         can_ask: AtomicBool::new(false),
+        takes_batches: AtomicBool::new(false),
         global: global.clone(),
         run,
     });
@@ -66,6 +72,8 @@ struct McpServer {
     questions: Questions,
     /// True if the client can ask a person.
     can_ask: AtomicBool,
+    /// True if the version of the protocol has batches.
+    takes_batches: AtomicBool,
     global: Global,
     run: Run,
 }
@@ -79,7 +87,19 @@ impl McpServer {
         self.wire.fail(id, code, &Failure::new("usage", why, None));
     }
 
+    /// Answers a line. The messages of a batch are answered one by one, each in a line of its own.
     fn receive(self: &Arc<Self>, line: &[u8], pool: &Pool) {
+        if self.takes_batches.load(Ordering::SeqCst)
+            && line.trim_ascii_start().starts_with(b"[")
+            && let Ok(batch) = serde_json::from_slice::<Vec<Value>>(line)
+            && !batch.is_empty()
+        {
+            return batch.iter().for_each(|message| self.receive_one(message.to_string().as_bytes(), pool));
+        }
+        self.receive_one(line, pool);
+    }
+
+    fn receive_one(self: &Arc<Self>, line: &[u8], pool: &Pool) {
         match wire::parse(line) {
             Err((id, code, why)) => self.refuse(&id, code, format!("cannot read the message: {why}")),
             Ok(Message::Response { id, result }) => self.questions.answer(&id, result),
@@ -87,7 +107,7 @@ impl McpServer {
                 let request = params.get("requestId").and_then(|id| self.running().get(&id.to_string()).cloned());
                 request.iter().for_each(|request| request.cancel());
             }
-            Ok(Message::Notification { .. }) => {}
+            Ok(Message::Notification { .. } | Message::InvalidNotification) => {}
             Ok(Message::Request { id, method, params }) => match method.as_str() {
                 "initialize" => self.wire.answer(&id, &self.initialize(&params).to_string()),
                 "ping" => self.wire.answer(&id, "{}"),
@@ -104,6 +124,7 @@ impl McpServer {
     fn initialize(&self, params: &Map<String, Value>) -> Value {
         let wanted = params.get("protocolVersion").and_then(Value::as_str).unwrap_or_default();
         let version = VERSIONS.into_iter().find(|version| *version == wanted).unwrap_or(VERSIONS[0]);
+        self.takes_batches.store(version == VERSION_WITH_BATCHES, Ordering::SeqCst);
         let elicitation = params.get("capabilities").and_then(|all| all.get("elicitation"));
         // A client that opens pages only, and shows no forms, says so.
         let shows_forms = |kinds: &Value| kinds.get("url").is_none() || kinds.get("form").is_some();
@@ -185,24 +206,40 @@ impl McpServer {
         if tool.effect == Effect::None {
             return self.run(tool, params, request).map(|report| structured(&report));
         }
-        let mut dry = params.clone();
-        dry.insert("dry_run".to_owned(), json!(true));
-        let plan = self.run(tool, dry, request)?;
-        let command = command_for(&plan, &params);
-        let is_plan_only = tool.effect == Effect::Plan || !self.offers(tool);
-        if is_plan_only || plan["outcome"] == "nothing_to_do" {
-            let mut result = structured(&json!({"plan": plan, "command": command}));
-            let text = format!("Nothing was changed. The user can restore by typing: {command}");
-            result["content"].as_array_mut().into_iter().for_each(|content| content.push(text_item(&text)));
-            return Ok(result);
-        }
-        if !self.questions.agrees(&question(&plan, &params), &self.wire, request) {
-            return Ok(said("The user did not agree. Nothing was changed.", false));
+        let mut plan = self.plan(tool, &params, request)?;
+        if tool.effect == Effect::Plan || !self.offers(tool) {
+            return Ok(planned(&plan, &params, "Nothing was changed."));
         }
         // By its id: the number may be another checkpoint's by now.
-        let mut agreed = params;
+        let mut agreed = params.clone();
         agreed.insert("checkpoint".to_owned(), plan["id"].clone());
-        self.run(tool, agreed, request).map(|report| structured(&report))
+        for _ in 0..QUESTIONS_PER_CALL_MAX {
+            if plan["outcome"] == "nothing_to_do" {
+                return Ok(planned(&plan, &params, "Nothing was changed."));
+            }
+            match self.questions.ask(&question(&plan, &params), &self.wire, request) {
+                PersonAnswer::Yes => {}
+                PersonAnswer::No => return Ok(said("The user did not agree. Nothing was changed.", false)),
+                PersonAnswer::NotAsked => {
+                    let why = "Nothing was changed: the user has not answered earlier questions yet.";
+                    return Ok(planned(&plan, &params, why));
+                }
+            }
+            // The person agreed to the plan as it was shown, and may have gone on working meanwhile.
+            let current = self.plan(tool, &agreed, request)?;
+            if current == plan {
+                return self.run(tool, agreed, request).map(|report| structured(&report));
+            }
+            plan = current;
+        }
+        Ok(planned(&plan, &params, "Nothing was changed: the files changed while the user was asked."))
+    }
+
+    /// Returns what a call would do. Changes nothing.
+    fn plan(&self, tool: &Tool, params: &Map<String, Value>, request: &Arc<Request>) -> Result<Value, Failure> {
+        let mut dry = params.clone();
+        dry.insert("dry_run".to_owned(), json!(true));
+        self.run(tool, dry, request)
     }
 
     /// Runs the method of a tool, and returns its report.
@@ -227,39 +264,67 @@ fn structured(report: &Value) -> Value {
     json!({"content": [text_item(&report.to_string())], "structuredContent": data, "isError": false})
 }
 
+/// Returns a plan that is not carried out, why, and the command that does it.
+fn planned(plan: &Value, params: &Map<String, Value>, why: &str) -> Value {
+    let command = command_for(plan, params);
+    let text = format!("{why} The user can restore by typing: {command}");
+    let mut result = structured(&json!({"plan": plan, "command": command}));
+    result["content"].as_array_mut().into_iter().for_each(|content| content.push(text_item(&text)));
+    result
+}
+
 fn in_words(failure: &Failure) -> String {
     let hint = failure.hint.as_ref().map(|hint| format!(" (hint: {hint})")).unwrap_or_default();
     format!("{}{hint}", failure.message)
 }
 
-/// Returns the command that carries out a plan.
+/// Returns the command that carries out exactly a plan, in one line. The parameters are those of the plan, so that they
+/// are known to be valid.
 fn command_for(plan: &Value, params: &Map<String, Value>) -> String {
-    let dir =
-        params.get("directory").and_then(Value::as_str).map(|dir| format!(" -C {}", quote(dir))).unwrap_or_default();
+    let mut params = params.clone();
+    let mut named = |name: &str, is_list: bool| params::paths_of(&mut params, name, is_list).unwrap_or_default();
+    let words = |paths: &[OsString]| -> String {
+        paths.iter().map(|path| format!(" {}", quote_bytes(path.as_encoded_bytes()))).collect()
+    };
+    let dir = named(DIRECTORY, false).first().map(|dir| {
+        let here = std::env::current_dir().unwrap_or_default();
+        format!(" -C{}", words(&[here.join(dir).into_os_string()]))
+    });
     let id: String = plan["id"].as_str().unwrap_or_default().chars().take(12).collect();
-    let paths = params.get("paths").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
-    let paths: String = paths.map(|path| format!(" {}", quote(path))).collect();
-    format!("piton{dir} restore {id}{paths}")
+    // After `--`, no path is taken for an option.
+    let paths = Some(words(&named("paths", true))).filter(|paths| !paths.is_empty()).map(|paths| format!(" --{paths}"));
+    format!("piton{} restore {id}{}", dir.unwrap_or_default(), paths.unwrap_or_default())
+}
+
+/// Returns everything that a plan does to files and directories, a line for each.
+fn changes(plan: &Value) -> Vec<String> {
+    let all = |key: &str| plan[key].as_array().cloned().unwrap_or_default();
+    let name = |value: &Value| crate::output::plain(value.as_str().unwrap_or_default());
+    let lines =
+        |verb: &'static str, key: &str| all(key).into_iter().map(move |path| format!("  {verb} {}", name(&path)));
+    let modes =
+        all("mode").into_iter().map(|one| format!("  set mode {} of {}", name(&one["mode"]), name(&one["path"])));
+    let asides =
+        all("moved_aside").into_iter().map(|one| format!("  rename {} to {}", name(&one["path"]), name(&one["name"])));
+    let removed = lines("remove", "remove").chain(lines("remove the directory", "drop_dirs")).chain(asides);
+    removed.chain(lines("write", "write")).chain(modes).chain(lines("make the directory", "make_dirs")).collect()
 }
 
 /// Returns the question about a plan.
 fn question(plan: &Value, params: &Map<String, Value>) -> String {
-    let names = |key: &str| -> Vec<String> {
-        plan[key].as_array().into_iter().flatten().filter_map(Value::as_str).map(crate::output::plain).collect()
+    let count = |key: &str| plan[key].as_array().map_or(0, Vec::len);
+    let modes = match count("mode") {
+        0 => String::new(),
+        modes => format!(", {modes} to get other permissions"),
     };
-    let (written, removed) = (names("write"), names("remove"));
-    let lines = removed
-        .iter()
-        .map(|path| format!("  remove {path}"))
-        .chain(written.iter().map(|path| format!("  write {path}")));
-    let all = written.len() + removed.len();
-    let mut lines: Vec<String> = lines.take(PATHS_MAX).collect();
-    lines.extend((all > PATHS_MAX).then(|| format!("  ... and {} more", all - PATHS_MAX)));
+    let all = changes(plan);
+    let more = (all.len() > PATHS_MAX).then(|| format!("  ... and {} more", all.len() - PATHS_MAX));
+    let lines: Vec<String> = all.into_iter().take(PATHS_MAX).chain(more).collect();
     format!(
-        "An agent wants to restore files. {} to write, {} to remove:\n{}\nWhat is there now is saved first; `piton undo` brings it \
-         back. Without the agent: {}",
-        crate::columns::counted(written.len(), "file"),
-        removed.len(),
+        "An agent wants to restore files. {} to write, {} to remove{modes}:\n{}\nWhat is there now is saved first; `piton undo` \
+         brings it back. Without the agent: {}",
+        crate::columns::counted(count("write"), "file"),
+        count("remove"),
         lines.join("\n"),
         command_for(plan, params)
     )

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::Path;
 
-use piton::{CheckpointId, Error, ErrorKind, Moment, Outgoing, PromptText, Store, remote_dir};
+use piton::{CheckpointId, Error, ErrorKind, Moment, Outgoing, PromptText, Store, project_identity, remote_dir};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -67,6 +67,9 @@ pub(crate) struct KnownRemote {
 struct RemoteConfigPart {
     location: LocationPart,
     machine: String,
+    /// Names of projects that the user chose, by directory.
+    #[serde(default)]
+    names: BTreeMap<String, String>,
 }
 
 #[derive(Deserialize)]
@@ -88,6 +91,8 @@ struct RemoteStatePart {
 #[serde(default)]
 struct RefPart {
     directory: String,
+    /// Identity under which the project was pushed; empty if an older version wrote it.
+    identity: String,
     checkpoints: Vec<CheckpointId>,
 }
 
@@ -111,9 +116,9 @@ impl KnownRemote {
             read(&dir.join(CONFIG))?.ok_or_else(|| unreadable(&dir.join(CONFIG), &"it is gone"))?;
         let state: RemoteStatePart = read(&dir.join(STATE))?.unwrap_or_default();
         Ok(Some(Self {
+            unpushed: unpushed(store, &config, &state)?,
             url: config.location.url,
             machine: config.machine,
-            unpushed: unpushed(store, &state)?,
             pushed: moment(state.pushed_secs),
             failure: unless_empty(state.failure),
             retry: moment(state.retry_secs),
@@ -146,6 +151,15 @@ impl KnownRemote {
     }
 }
 
+/// Returns the place of the remote if one of these checkpoints was pushed to it by this machine.
+pub(crate) fn holder_of(store: &Store, ids: &[CheckpointId]) -> piton::Result<Option<String>> {
+    let dir = remote_dir(store);
+    let Some(config) = read::<RemoteConfigPart>(&dir.join(CONFIG))? else { return Ok(None) };
+    let state: RemoteStatePart = read(&dir.join(STATE))?.unwrap_or_default();
+    let mut pushed = state.refs.values().flat_map(|own| &own.checkpoints);
+    Ok(pushed.any(|id| ids.contains(id)).then_some(config.location.url))
+}
+
 /// Says how much is not pushed yet.
 fn unpushed_text(unpushed: &[UnpushedProject]) -> String {
     let count: usize = unpushed.iter().map(|one| one.checkpoints).sum();
@@ -157,16 +171,28 @@ fn unpushed_text(unpushed: &[UnpushedProject]) -> String {
     }
 }
 
-fn unpushed(store: &Store, state: &RemoteStatePart) -> piton::Result<Vec<UnpushedProject>> {
+/// Returns a directory as `piton-remote` writes it in its state: in hexadecimal if it is not UTF-8.
+fn directory_text(dir: &Path) -> String {
+    let hex = || dir.as_os_str().as_encoded_bytes().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    dir.to_str().map_or_else(|| format!("bytes:{}", hex()), str::to_owned)
+}
+
+fn unpushed(store: &Store, config: &RemoteConfigPart, state: &RemoteStatePart) -> piton::Result<Vec<UnpushedProject>> {
     let outgoing = Outgoing::open(store)?;
     let mut unpushed = Vec::new();
     for project in outgoing.projects()? {
-        let directory = project.dir.to_string_lossy().into_owned();
-        let pushed = state.refs.values().find(|own| own.directory == directory);
-        let is_new = |id: &CheckpointId| pushed.is_none_or(|pushed| !pushed.checkpoints.contains(id));
+        let own_text = directory_text(&project.dir);
+        let name = config.names.get(&own_text).map(String::as_str);
+        let identity = project_identity(name, project.repository.as_deref(), &own_text);
+        // Other machines do not find what was pushed under another name.
+        let is_its =
+            |own: &&RefPart| own.directory == own_text && (own.identity == identity || own.identity.is_empty());
+        let pushed: Vec<_> = state.refs.values().filter(is_its).collect();
+        let is_new = |id: &CheckpointId| !pushed.iter().any(|pushed| pushed.checkpoints.contains(id));
         let all = outgoing.checkpoints(&project.id, PromptText::None)?;
         let checkpoints = all.iter().filter(|one| is_new(&one.id)).count();
         if checkpoints > 0 {
+            let directory = project.dir.to_string_lossy().into_owned();
             unpushed.push(UnpushedProject { directory, checkpoints });
         }
     }

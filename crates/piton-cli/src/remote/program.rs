@@ -78,10 +78,40 @@ impl RemoteCall {
 /// Output of the program.
 struct RawAnswer {
     stdout: Vec<u8>,
-    /// Lines on stderr that are not progress.
+    /// Other lines on stderr.
     said: String,
+    /// Warnings for the user.
+    warnings: Vec<String>,
     status: ExitStatus,
     was_cancelled: bool,
+}
+
+impl RawAnswer {
+    fn parse<T: DeserializeOwned>(self) -> anyhow::Result<T> {
+        if let Ok(answer) = serde_json::from_slice::<ErrorAnswer>(&self.stdout) {
+            let ErrorBody { kind, message, hint } = answer.error;
+            return Err(Relayed(Failure { kind, message, hint }).into());
+        }
+        if self.status.success()
+            && let Ok(answer) = serde_json::from_slice(&self.stdout)
+        {
+            return Ok(answer);
+        }
+        if self.was_cancelled {
+            return Err(Error::new(ErrorKind::Stopped, "go on")
+                .because("stopped; what was sent or received so far is whole")
+                .into());
+        }
+        let why = if self.said.is_empty() { self.status.to_string() } else { self.said };
+        Err(Error::new(ErrorKind::Io, format!("read the answer of {PROGRAM}")).because(why).into())
+    }
+}
+
+/// Lines on stderr that are not progress.
+#[derive(Default)]
+struct SaidLines {
+    warnings: Vec<String>,
+    others: String,
 }
 
 #[derive(Deserialize)]
@@ -97,9 +127,10 @@ struct ErrorBody {
 }
 
 #[derive(Deserialize)]
-struct ProgressLine {
-    done: u64,
-    total: u64,
+#[serde(untagged)]
+enum StderrLine {
+    Progress { done: u64, total: u64 },
+    Warning { warning: String },
 }
 
 impl RemoteProgram {
@@ -150,28 +181,16 @@ impl RemoteProgram {
     /// Runs the program and returns its answer. Shows its progress; the first signal ends it. Fails with the error that
     /// it reports, or with `Stopped`.
     pub(crate) fn ask<T: DeserializeOwned>(&self, call: &RemoteCall, output: &Output) -> anyhow::Result<T> {
-        watch_remote(output, |progress| self.ask_with(call, progress))
+        let answer = watch_remote(output, |progress| self.run(call, progress))?;
+        for warning in &answer.warnings {
+            output.warn(warning);
+        }
+        answer.parse()
     }
 
     /// Like [`Self::ask`], but only counts the progress, and ends the program when that is cancelled.
     pub(crate) fn ask_with<T: DeserializeOwned>(&self, call: &RemoteCall, progress: &Progress) -> anyhow::Result<T> {
-        let answer = self.run(call, progress)?;
-        if let Ok(answer) = serde_json::from_slice::<ErrorAnswer>(&answer.stdout) {
-            let ErrorBody { kind, message, hint } = answer.error;
-            return Err(Relayed(Failure { kind, message, hint }).into());
-        }
-        if answer.status.success()
-            && let Ok(answer) = serde_json::from_slice(&answer.stdout)
-        {
-            return Ok(answer);
-        }
-        if answer.was_cancelled {
-            return Err(Error::new(ErrorKind::Stopped, "go on")
-                .because("stopped; what was sent or received so far is whole")
-                .into());
-        }
-        let why = if answer.said.is_empty() { answer.status.to_string() } else { answer.said };
-        Err(Error::new(ErrorKind::Io, format!("read the answer of {PROGRAM}")).because(why).into())
+        self.run(call, progress)?.parse()
     }
 
     fn run(&self, call: &RemoteCall, progress: &Progress) -> piton::Result<RawAnswer> {
@@ -185,7 +204,7 @@ impl RemoteProgram {
         }
         let (stdout, said, was_cancelled) = follow(&mut child, progress).map_err(failed)?;
         let status = child.wait().map_err(failed)?;
-        Ok(RawAnswer { stdout, said, status, was_cancelled })
+        Ok(RawAnswer { stdout, said: said.others, warnings: said.warnings, status, was_cancelled })
     }
 }
 
@@ -194,7 +213,7 @@ pub(crate) const NOT_INSTALLED: &str =
     "the packages of piton carry it; from source, `cargo install --path crates/piton-remote` installs it";
 
 /// Reads the output of the program until its end, and passes a cancellation on to it.
-fn follow(child: &mut Child, progress: &Progress) -> std::io::Result<(Vec<u8>, String, bool)> {
+fn follow(child: &mut Child, progress: &Progress) -> std::io::Result<(Vec<u8>, SaidLines, bool)> {
     let (stdout, stderr, pid) = (child.stdout.take(), child.stderr.take(), child.id());
     thread::scope(|threads| {
         let (done, is_done) = channel();
@@ -226,14 +245,15 @@ fn follow(child: &mut Child, progress: &Progress) -> std::io::Result<(Vec<u8>, S
     })
 }
 
-/// Counts the progress that the program reports. Returns the last lines that are anything else.
-fn follow_progress(stderr: Option<impl Read>, progress: &Progress) -> String {
+/// Counts the progress that the program reports. Returns its warnings, and the last lines that are anything else.
+fn follow_progress(stderr: Option<impl Read>, progress: &Progress) -> SaidLines {
     const LINES_MAX: usize = 5;
-    let mut others: Vec<String> = Vec::new();
+    let (mut others, mut warnings): (Vec<String>, _) = (Vec::new(), Vec::new());
     for line in stderr.into_iter().flat_map(|stderr| BufReader::new(stderr).lines()) {
         let Ok(line) = line else { break };
         match serde_json::from_str(&line) {
-            Ok(ProgressLine { done, total }) => {
+            Ok(StderrLine::Warning { warning }) => warnings.push(warning),
+            Ok(StderrLine::Progress { done, total }) => {
                 progress.store_bytes.store(total, Ordering::Relaxed);
                 progress.store_bytes_done.store(done, Ordering::Relaxed);
             }
@@ -243,5 +263,5 @@ fn follow_progress(stderr: Option<impl Read>, progress: &Progress) -> String {
             others.remove(0);
         }
     }
-    others.join(" ").trim().to_owned()
+    SaidLines { warnings, others: others.join(" ").trim().to_owned() }
 }

@@ -86,14 +86,17 @@ fn bytes_of(name: &str, schema: &Value) -> Value {
 fn params(own: &Param) -> Vec<Value> {
     let one = match own.kind {
         ParamKind::Flag => json!({"type": "boolean"}),
-        ParamKind::Number => json!({"type": "integer", "minimum": 0}),
+        ParamKind::Number => match &own.range {
+            Some(range) => json!({"type": "integer", "minimum": range.start(), "maximum": range.end()}),
+            None => json!({"type": "integer", "minimum": 0}),
+        },
         ParamKind::Checkpoint => json!({"type": ["string", "integer"]}),
         ParamKind::Text | ParamKind::Path => json!({"type": "string"}),
     };
     let list = |items: Value| if own.is_list { json!({"type": "array", "items": items}) } else { items };
     let mut schema = list(one);
     if let Some(default) = &own.default {
-        schema["default"] = json!(default);
+        schema["default"] = default.clone();
     }
     // A path may be given by its bytes alone.
     let is_required = own.is_required && own.kind != ParamKind::Path;
@@ -149,7 +152,8 @@ fn event() -> Value {
         "params": [
             param("agent", "Name of the agent; the default is `plain`", false, &json!({"type": "string"})),
             param("payload", "The event, in the format of the agent. Of `plain`: event (`session_start`, `prompt`, \
-                `before_tool`, `turn_end` or `session_end`), cwd, session_id, turn_id, prompt, tool_name, tool_input", true,
+                `before_tool`, `turn_end` or `session_end`), cwd (the absolute path of a directory), session_id, turn_id, prompt, \
+                tool_name, tool_input", true,
                 &json!({"type": "object"})),
         ],
         "result": {"name": "report", "schema": {
@@ -178,11 +182,12 @@ fn discover() -> Value {
 
 fn errors() -> Value {
     let data = "`data` has `kind`, `message` and `hint`, as `error.json` describes them";
+    let protocol = "and the kind `unsupported_protocol` of `initialize`";
     json!({
         "parse": {"code": code::PARSE, "message": "The line is not JSON"},
         "request": {"code": code::REQUEST, "message": "The message is not a request, is too long, or its id is in use"},
         "method": {"code": code::METHOD, "message": "There is no such method"},
-        "params": {"code": code::PARAMS, "message": format!("The parameters do not fit the method; {data}")},
+        "params": {"code": code::PARAMS, "message": format!("The parameters do not fit the method; {data}, {protocol}")},
         "internal": {"code": code::INTERNAL, "message": "An error in piton itself; other requests go on"},
         "failed": {"code": code::FAILED, "message": format!("The command failed; {data}")},
         "cancelled": {"code": code::CANCELLED, "message": format!("The request was cancelled; {data}")},

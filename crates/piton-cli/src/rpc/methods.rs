@@ -3,10 +3,12 @@
 use std::any::TypeId;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use clap::{Arg, ArgAction, Args as _, FromArgMatches as _, Subcommand as _};
+use serde_json::Value;
 
 use crate::cli::Command;
 use crate::options::Global;
@@ -50,6 +52,9 @@ const RENAMED: [(&str, &str); 1] = [("rollback", "list")];
 /// Methods whose command reads stdin, and the parameter in place of it.
 const INPUTS: [(&str, &str); 2] = [("session.write", "record"), ("session.update", "record")];
 
+/// Ranges of numbers, by method and parameter, where it is not 0 or more. clap does not tell them.
+const RANGES: [(&str, &str, RangeInclusive<u64>); 1] = [("doctor", "kills", 1..=1000)];
+
 /// A command as a method.
 #[derive(Debug)]
 pub(crate) struct Method {
@@ -74,7 +79,9 @@ pub(crate) struct Param {
     pub(crate) is_list: bool,
     pub(crate) is_required: bool,
     pub(crate) help: String,
-    pub(crate) default: Option<String>,
+    pub(crate) default: Option<Value>,
+    /// Range of a number, if it is not 0 or more.
+    pub(crate) range: Option<RangeInclusive<u64>>,
 }
 
 /// Type of a parameter's value.
@@ -120,7 +127,7 @@ impl Method {
             let option = option_of(arg);
             !NOT_PARAMETERS.iter().any(|(of, other, _)| (*of == own || *of == "*") && *other == option)
         };
-        let params = command.get_arguments().filter(is_offered).map(Param::new).collect();
+        let params = command.get_arguments().filter(is_offered).map(|arg| Param::new(&own, arg)).collect();
         let mut parser = with_options_only(command.clone());
         for word in words[..words.len() - 1].iter().rev() {
             parser = clap::Command::new((*word).to_owned()).subcommand(parser).disable_help_subcommand(true);
@@ -147,7 +154,7 @@ impl Method {
 }
 
 impl Param {
-    fn new(arg: &Arg) -> Self {
+    fn new(method: &str, arg: &Arg) -> Self {
         let option = option_of(arg);
         let parser = arg.get_value_parser().type_id();
         let is = |one: TypeId| parser == one;
@@ -162,13 +169,20 @@ impl Param {
             _ => ParamKind::Text,
         };
         let default = arg.get_default_values().first().filter(|_| kind != ParamKind::Flag);
+        let default =
+            default.map(|value| value.to_string_lossy().into_owned()).map(|value| match value.parse::<u64>() {
+                Ok(number) if kind == ParamKind::Number => number.into(),
+                _ => Value::from(value),
+            });
+        let range = RANGES.iter().find(|(of, name, _)| *of == method && *name == option).map(|(_, _, range)| range);
         Self {
             name: option.replace('-', "_"),
             kind,
             is_list: matches!(arg.get_action(), ArgAction::Append),
             is_required: arg.is_required_set(),
             help: arg.get_help().map(ToString::to_string).unwrap_or_default(),
-            default: default.map(|value| value.to_string_lossy().into_owned()),
+            default,
+            range: range.cloned(),
             option,
         }
     }
@@ -241,6 +255,19 @@ mod tests {
         for (of, option, _) in NOT_PARAMETERS.iter().filter(|(of, _, _)| *of != "*") {
             let method = all().values().find(|method| method.words[0] == *of).expect(of);
             assert!(method.params.iter().all(|param| param.option != *option), "{of} {option}");
+        }
+    }
+
+    #[test]
+    fn a_range_is_the_one_that_the_command_demands() {
+        for (method, name, range) in RANGES {
+            let parse = |number: u64| {
+                let others = if method == "doctor" { vec!["--self-test=.".into()] } else { Vec::new() };
+                let option = OsString::from(format!("--{name}={number}"));
+                all()[method].parse(others.into_iter().chain([option]).collect()).is_ok()
+            };
+            let (start, end) = range.into_inner();
+            assert!(parse(start) && parse(end) && !parse(start - 1) && !parse(end + 1), "{method} {name}");
         }
     }
 

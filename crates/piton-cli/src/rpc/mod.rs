@@ -13,6 +13,7 @@
 //!   it after what can be cancelled was.
 
 pub(crate) mod contract;
+mod event;
 pub(crate) mod methods;
 pub(crate) mod params;
 pub(crate) mod pool;

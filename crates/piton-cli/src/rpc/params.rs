@@ -7,6 +7,7 @@ use piton::json::unescape_path;
 use serde_json::{Map, Value};
 
 use super::methods::{Method, Param, ParamKind};
+use super::wire::has_lost_digits;
 use crate::cli::Command;
 use crate::output::Failure;
 use crate::platform;
@@ -43,6 +44,11 @@ pub(crate) fn parse(method: &Method, mut params: Map<String, Value>) -> Result<P
     let input = match method.input.map(|name| (name, params.remove(name))) {
         None => Vec::new(),
         Some((_, Some(Value::String(text)))) => text.into_bytes(),
+        Some((name, Some(record @ Value::Object(_)))) if has_lost_digits(&record) => {
+            let why =
+                "has a number beyond 64 bits, whose digits would be lost: give the number, or the record, as a text";
+            return Err(wrong(method, &format!("`{name}` {why}")));
+        }
         Some((_, Some(record @ Value::Object(_)))) => record.to_string().into_bytes(),
         Some((name, _)) => return Err(wrong(method, &format!("`{name}` must be an object, or a text"))),
     };
@@ -102,7 +108,7 @@ fn list_of(value: Option<Value>, name: &str, is_list: bool) -> Result<Vec<Value>
 
 /// Takes a parameter that is a path, or a list of paths. Its exact bytes, if they are not UTF-8, are in a second
 /// parameter of the same form: `paths_bytes` beside `paths`, with null for each path that is UTF-8.
-fn paths_of(params: &mut Map<String, Value>, name: &str, is_list: bool) -> Result<Vec<OsString>, String> {
+pub(crate) fn paths_of(params: &mut Map<String, Value>, name: &str, is_list: bool) -> Result<Vec<OsString>, String> {
     let name_bytes = format!("{name}_bytes");
     let texts = list_of(params.remove(name), name, is_list)?;
     let bytes = match params.remove(&name_bytes) {

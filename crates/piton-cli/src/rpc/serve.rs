@@ -12,13 +12,12 @@ use piton::Progress;
 use serde_json::{Map, Value, json};
 
 use super::contract;
-use super::methods::{self, Method};
+use super::event::AgentEvent;
+use super::methods;
 use super::params::{self, Parsed};
 use super::pool::{Pool, WAITING_MAX, WORKERS_MAX};
 use super::wire::{self, LINE_BYTES_MAX, Message, PROTOCOL, Wire, code};
-use crate::agents::Agent;
 use crate::cli::Command;
-use crate::hook::{Call, respond_to};
 use crate::options::Global;
 use crate::output::{Failure, Output};
 use crate::progress;
@@ -36,8 +35,8 @@ pub(crate) type Run = fn(&Command, &Global, &Output) -> anyhow::Result<()>;
 pub(crate) fn serve(global: &Global, run: Run) -> ExitCode {
     // stderr is for the user of the client; a panic is in the answer.
     std::panic::set_hook(Box::new(|_| {}));
-    let server =
-        RpcServer { inner: Arc::new(ServerState { wire: Wire::default(), running: Mutex::default(), run }), global };
+    let inner = Arc::new(ServerState { wire: Wire::default(), running: Mutex::default(), run });
+    let server = RpcServer { inner, global, notifications: AtomicU64::new(0) };
     let pool = Pool::default();
     wire::read_messages(|message| match message {
         Some(message) => server.receive(message, &pool),
@@ -59,6 +58,8 @@ pub(crate) fn serve(global: &Global, run: Run) -> ExitCode {
 struct RpcServer<'a> {
     inner: Arc<ServerState>,
     global: &'a Global,
+    /// Number of notifications that were worked on.
+    notifications: AtomicU64,
 }
 
 /// State that the threads share.
@@ -70,6 +71,19 @@ struct ServerState {
 }
 
 impl ServerState {
+    /// Answers a request. Does nothing for a notification, which has no id.
+    fn answer(&self, id: Option<&Value>, answer: MethodAnswer) {
+        match (id, answer) {
+            (None, _) => {}
+            (Some(id), Ok(report)) => self.wire.answer(id, &report),
+            (Some(id), Err((code, failure))) => self.wire.fail(id, code, &failure),
+        }
+    }
+
+    fn refuse(&self, id: Option<&Value>, code: i32, why: String) {
+        self.answer(id, Err((code, Failure::new("usage", why, None))));
+    }
+
     fn running(&self) -> MutexGuard<'_, HashMap<String, Arc<Request>>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -77,10 +91,8 @@ impl ServerState {
 
 impl RpcServer<'_> {
     fn receive(&self, line: &[u8], pool: &Pool) {
-        let wire = &self.inner.wire;
-        let refuse = |id: &Value, code, why: String| wire.fail(id, code, &Failure::new("usage", why, None));
         match wire::parse(line) {
-            Err((id, code, why)) => refuse(&id, code, format!("cannot read the message: {why}")),
+            Err((id, code, why)) => self.inner.refuse(Some(&id), code, format!("cannot read the message: {why}")),
             Ok(Message::Notification { method, params }) if method == "$/cancelRequest" => {
                 if let Some(request) =
                     params.get("id").and_then(|id| self.inner.running().get(&id.to_string()).cloned())
@@ -88,66 +100,74 @@ impl RpcServer<'_> {
                     request.cancel();
                 }
             }
-            // Unknown notifications may come from later versions; answers have no request here.
-            Ok(Message::Notification { .. } | Message::Response { .. }) => {}
-            Ok(Message::Request { id, method, params }) => match method.as_str() {
-                "initialize" => match initialize(&params, self.global) {
-                    Ok(result) => wire.answer(&id, &result.to_string()),
-                    Err(failure) => wire.fail(&id, code::PARAMS, &failure),
-                },
-                "rpc.discover" => wire.answer(&id, &contract::document().to_string()),
-                "event" => match event_of(params) {
-                    Ok(event) => self.submit(pool, &id, Request::default(), Work::Event(event)),
-                    Err(failure) => wire.fail(&id, code::PARAMS, &failure),
-                },
-                name => match methods::all().get(name) {
-                    None => refuse(&id, code::METHOD, format!("cannot run `{name}`: there is no such method")),
-                    Some(method) => self.submit_method(pool, &id, method, params),
-                },
+            Ok(Message::Notification { method, params }) => self.begin(pool, None, &method, params),
+            Ok(Message::Request { id, method, params }) => self.begin(pool, Some(&id), &method, params),
+            // Answers have no request here.
+            Ok(Message::InvalidNotification | Message::Response { .. }) => {}
+        }
+    }
+
+    /// Answers a request, or has it answered on another thread. A notification, which has no id, is worked on in the same
+    /// way and never answered; an unknown one may come from a later version.
+    fn begin(&self, pool: &Pool, id: Option<&Value>, method: &str, params: Map<String, Value>) {
+        let inner = &self.inner;
+        let failed = |failure: Failure| inner.answer(id, Err((code::PARAMS, failure)));
+        match method {
+            "initialize" | "rpc.discover" => {
+                let result = match method {
+                    "initialize" => initialize(params, self.global),
+                    _ => no_more(method, &params).map(|()| contract::document()),
+                };
+                inner.answer(id, result.map(|result| result.to_string()).map_err(|failure| (code::PARAMS, failure)));
+            }
+            "event" => match AgentEvent::parse(params) {
+                Ok(event) => self.submit(pool, id, Request::default(), Work::Event(event)),
+                Err(failure) => failed(failure),
+            },
+            name => match methods::all().get(name).map(|method| params::parse(method, params)) {
+                None => {
+                    let why = format!("cannot run `{name}`: there is no such method");
+                    inner.refuse(id, code::METHOD, why);
+                }
+                Some(Err(failure)) => failed(failure),
+                Some(Ok(mut parsed)) => {
+                    let request = Request::with_input(std::mem::take(&mut parsed.input));
+                    self.submit(pool, id, request, Work::Method(Box::new(parsed)));
+                }
             },
         }
     }
 
-    fn submit_method(&self, pool: &Pool, id: &Value, method: &'static Method, params: Map<String, Value>) {
-        match params::parse(method, params) {
-            Err(failure) => self.inner.wire.fail(id, code::PARAMS, &failure),
-            Ok(mut parsed) => {
-                let request = Request::with_input(std::mem::take(&mut parsed.input));
-                self.submit(pool, id, request, Work::Method(Box::new(parsed)));
-            }
-        }
-    }
-
-    /// Has a request answered on another thread.
-    fn submit(&self, pool: &Pool, id: &Value, request: Request, work: Work) {
-        let (key, request) = (id.to_string(), Arc::new(request));
+    /// Has a request or a notification worked on by another thread.
+    fn submit(&self, pool: &Pool, id: Option<&Value>, request: Request, work: Work) {
+        let notifications = &self.notifications;
+        let key = id.map_or_else(
+            // Not JSON, so that it is the key of no id.
+            || format!("notification {}", notifications.fetch_add(1, Ordering::Relaxed)),
+            Value::to_string,
+        );
+        let request = Arc::new(request);
         let mut running = self.inner.running();
         if running.contains_key(&key) {
             drop(running);
             let why = format!("cannot use the id {key} again before its first request is answered");
-            return self.inner.wire.fail(id, code::REQUEST, &Failure::new("usage", why, None));
+            return self.inner.refuse(id, code::REQUEST, why);
         }
         running.insert(key.clone(), Arc::clone(&request));
         drop(running);
-        let (inner, own, global) = (Arc::clone(&self.inner), id.clone(), self.global.clone());
+        let (inner, own, global) = (Arc::clone(&self.inner), id.cloned(), self.global.clone());
         let done = key.clone();
         let job = move || {
-            let result = catch_unwind(AssertUnwindSafe(|| inner.work(&own, &request, &global, work)));
+            let result = catch_unwind(AssertUnwindSafe(|| inner.work(own.as_ref(), &request, &global, work)));
             // First forgotten, then answered: the client may use the id again.
             inner.running().remove(&done);
-            match result.unwrap_or_else(|panic| Err((code::INTERNAL, panicked(&*panic)))) {
-                Ok(report) => inner.wire.answer(&own, &report),
-                Err((code, failure)) => inner.wire.fail(&own, code, &failure),
-            }
+            inner.answer(own.as_ref(), result.unwrap_or_else(|panic| Err((code::INTERNAL, panicked(&*panic)))));
         };
         if !pool.submit(Box::new(job)) {
             self.inner.running().remove(&key);
             let why = format!("cannot take more requests: {WAITING_MAX} are waiting");
-            self.inner.wire.fail(
-                id,
-                code::FAILED,
-                &Failure::new("busy", why, Some("wait for answers, then try again")),
-            );
+            let failure = Failure::new("busy", why, Some("wait for answers, then try again"));
+            self.inner.answer(id, Err((code::FAILED, failure)));
         }
     }
 }
@@ -163,19 +183,19 @@ pub(crate) type MethodAnswer = Result<String, (i32, Failure)>;
 
 impl ServerState {
     /// Returns the result of a request, as JSON, or the code and the words of its error.
-    fn work(&self, id: &Value, request: &Arc<Request>, global: &Global, work: Work) -> MethodAnswer {
+    fn work(&self, id: Option<&Value>, request: &Arc<Request>, global: &Global, work: Work) -> MethodAnswer {
         if request.is_cancelled() {
             return Err((code::CANCELLED, Failure::new("stopped", "cannot begin: the request was cancelled", None)));
         }
         match work {
             Work::Event(event) => Ok(event.report(global)),
             Work::Method(parsed) => {
-                let wants_progress = parsed.wants_progress;
+                let wants_progress = parsed.wants_progress && id.is_some();
                 let work = || run_method(*parsed, request, global, self.run);
                 let describe = |progress: &Progress, is_about_store| counters(id, progress, is_about_store);
                 let notify = |now: &Value| self.wire.notify("progress", now);
                 let answer = if wants_progress { notify_meanwhile(request, describe, notify, work) } else { work() };
-                for warning in request.take_warnings() {
+                for warning in request.take_warnings().into_iter().filter(|_| id.is_some()) {
                     self.wire.notify("warning", &json!({"id": id, "message": warning}));
                 }
                 answer
@@ -244,7 +264,7 @@ pub(crate) fn panicked(panic: &(dyn std::any::Any + Send)) -> Failure {
     Failure::new("other", format!("an error in piton itself: {words}"), Some("please report it"))
 }
 
-fn counters(id: &Value, progress: &Progress, is_about_store: bool) -> Value {
+fn counters(id: Option<&Value>, progress: &Progress, is_about_store: bool) -> Value {
     let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     json!({
         "id": id,
@@ -261,9 +281,22 @@ fn counters(id: &Value, progress: &Progress, is_about_store: bool) -> Value {
     })
 }
 
+/// Fails with `usage` if a parameter is left over.
+fn no_more(method: &str, params: &Map<String, Value>) -> Result<(), Failure> {
+    let unknown = |name| Failure::new("usage", format!("cannot run `{method}`: there is no parameter `{name}`"), None);
+    params.keys().next().map_or(Ok(()), |name| Err(unknown(name)))
+}
+
 /// Answers the handshake: the versions and limits of this program.
-fn initialize(params: &Map<String, Value>, global: &Global) -> Result<Value, Failure> {
-    let wanted = params.get("protocol").cloned().unwrap_or(json!(PROTOCOL));
+fn initialize(mut params: Map<String, Value>, global: &Global) -> Result<Value, Failure> {
+    let wanted = match params.remove("protocol") {
+        None | Some(Value::Null) => json!(PROTOCOL),
+        Some(wanted) if wanted.is_i64() || wanted.is_u64() => wanted,
+        Some(_) => {
+            return Err(Failure::new("usage", "cannot run `initialize`: `protocol` must be a whole number", None));
+        }
+    };
+    no_more("initialize", &params)?;
     if wanted != json!(PROTOCOL) {
         let why = format!("cannot speak version {wanted} of the protocol: this is piton {}", env!("CARGO_PKG_VERSION"));
         let hint = format!("it speaks version {PROTOCOL}");
@@ -279,36 +312,4 @@ fn initialize(params: &Map<String, Value>, global: &Global) -> Result<Value, Fai
         "methods": methods,
         "limits": {"line_bytes": LINE_BYTES_MAX, "at_a_time": WORKERS_MAX, "waiting": WAITING_MAX},
     }))
-}
-
-/// An event of an agent, as `piton hook` reads it from stdin.
-struct AgentEvent {
-    agent: Agent,
-    payload: Vec<u8>,
-}
-
-fn event_of(mut params: Map<String, Value>) -> Result<AgentEvent, Failure> {
-    let wrong = |what: &str| Failure::new("usage", format!("cannot run `event`: {what}"), None);
-    let agent = match params.remove("agent") {
-        None | Some(Value::Null) => Agent::PLAIN,
-        Some(Value::String(name)) => Agent::parse(&name).ok_or_else(|| wrong("there is no such agent"))?,
-        Some(_) => return Err(wrong("`agent` must be a text")),
-    };
-    match params.remove("payload") {
-        Some(payload @ Value::Object(_)) if params.is_empty() => {
-            Ok(AgentEvent { agent, payload: payload.to_string().into_bytes() })
-        }
-        Some(Value::Object(_)) => Err(wrong("it takes `agent` and `payload` only")),
-        _ => Err(wrong("`payload` must be an object")),
-    }
-}
-
-impl AgentEvent {
-    /// Acts on the event, and returns the report. A program that sends events wants checkpoints: they are switched on.
-    fn report(&self, global: &Global) -> String {
-        let global = Global { checkpoints: true, request: None, ..global.clone() };
-        let call = Call { agent: self.agent, event: None, global: &global, fail_closed: false, complaint: None };
-        let reply = respond_to(&call, &self.payload);
-        json!({"protected": reply.missed.is_none(), "missed": reply.missed, "answer": reply.stdout}).to_string()
-    }
 }

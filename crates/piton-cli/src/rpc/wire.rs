@@ -101,11 +101,26 @@ pub(crate) enum Message {
         method: String,
         params: Map<String, Value>,
     },
+    /// A notification whose parameters are not an object. Like every notification, it gets no answer.
+    InvalidNotification,
     /// The answer to a request of the server.
     Response {
         id: Value,
         result: Result<Value, Value>,
     },
+}
+
+/// Returns true if a value contains a whole number beyond 64 bits, which is read with fewer digits than it was written
+/// with.
+pub(crate) fn has_lost_digits(value: &Value) -> bool {
+    const EXACT_MAX: f64 = 18_446_744_073_709_551_616.0;
+    match value {
+        Value::Number(number) if !number.is_f64() => false,
+        Value::Number(number) => number.as_f64().is_none_or(|number| number.abs() >= EXACT_MAX),
+        Value::Array(values) => values.iter().any(has_lost_digits),
+        Value::Object(fields) => fields.values().any(has_lost_digits),
+        _ => false,
+    }
 }
 
 /// Parses a message. Fails with the id to answer (null if there is none), the code and the reason.
@@ -117,17 +132,19 @@ pub(crate) fn parse(line: &[u8]) -> Result<Message, (Value, i32, String)> {
         return Err((Value::Null, code::REQUEST, why.to_owned()));
     };
     let id = fields.remove("id");
-    let is_valid = |id: &Value| matches!(id, Value::String(_) | Value::Number(_));
+    // A number beyond 64 bits would come back changed.
+    let is_valid = |id: &Value| id.is_string() || (id.is_number() && !has_lost_digits(id));
     let answered = id.clone().filter(is_valid).unwrap_or(Value::Null);
     let wrong = |why: &str| (answered.clone(), code::REQUEST, why.to_owned());
     if fields.get("jsonrpc") != Some(&json!("2.0")) {
         return Err(wrong("`jsonrpc` must be \"2.0\""));
     }
     if id.as_ref().is_some_and(|id| !is_valid(id)) {
-        return Err(wrong("`id` must be a string or a number"));
+        return Err(wrong("`id` must be a string, or a number within 64 bits"));
     }
-    let (result, error) = (fields.remove("result"), fields.remove("error"));
-    let method = match (fields.remove("method"), id.clone(), result.map(Ok).or(error.map(Err))) {
+    // An answer with both is malformed, and counts as an error.
+    let (result, error) = (fields.remove("result"), fields.remove("error").filter(|error| !error.is_null()));
+    let method = match (fields.remove("method"), id.clone(), error.map(Err).or(result.map(Ok))) {
         (Some(Value::String(method)), _, _) => method,
         (None, Some(id), Some(result)) => return Ok(Message::Response { id, result }),
         _ => return Err(wrong("`method` must be a string")),
@@ -135,6 +152,7 @@ pub(crate) fn parse(line: &[u8]) -> Result<Message, (Value, i32, String)> {
     let params = match fields.remove("params") {
         None => Map::new(),
         Some(Value::Object(params)) => params,
+        Some(_) if id.is_none() => return Ok(Message::InvalidNotification),
         Some(_) => return Err((answered, code::PARAMS, "`params` must be an object".to_owned())),
     };
     Ok(match id {

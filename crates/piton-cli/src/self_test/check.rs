@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use piton::Progress;
+
 /// Result of one check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -34,15 +36,26 @@ pub(crate) struct SelfCheck {
 pub(super) type VerdictInWords = (Verdict, String);
 
 /// Checks one after the other, and times each.
-#[derive(Default)]
-pub(super) struct Checks(pub(super) Vec<SelfCheck>);
+pub(super) struct Checks<'a> {
+    pub(super) all: Vec<SelfCheck>,
+    /// Cancels the checks that are left.
+    pub(super) progress: &'a Progress,
+}
 
-impl Checks {
-    /// Adds a check. An error of the file system that the check did not expect is a failure.
+impl<'a> Checks<'a> {
+    pub(super) fn new(progress: &'a Progress) -> Self {
+        Self { all: Vec::new(), progress }
+    }
+
+    /// Adds a check. An error of the file system that the check did not expect is a failure. Does nothing once the
+    /// self-test was cancelled.
     pub(super) fn add(&mut self, name: &'static str, check: impl FnOnce() -> Result<VerdictInWords, String>) {
+        if self.progress.is_cancelled() {
+            return;
+        }
         let began = Instant::now();
         let (verdict, what) = check().unwrap_or_else(|why| (Verdict::Failed, why));
-        self.0.push(SelfCheck { name, verdict, what, elapsed_ms: elapsed_ms(began) });
+        self.all.push(SelfCheck { name, verdict, what, elapsed_ms: elapsed_ms(began) });
     }
 }
 

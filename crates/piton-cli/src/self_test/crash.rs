@@ -7,16 +7,22 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use piton::RestoreTo;
+use piton::{Progress, RestoreTo};
 
 use super::check::Verdict::Ok as Works;
 use super::check::{Checks, VerdictInWords};
 use super::exact::{TestProject, fill, wreck};
 
 /// Runs the checks, with this number of kills of each command.
-pub(super) fn all(root: &Path, kills: u32, checks: &mut Checks) {
-    checks.add("killed take", || takes(root, kills));
-    checks.add("killed restore", || restores(root, kills));
+pub(super) fn all(root: &Path, kills: u32, checks: &mut Checks<'_>) {
+    let progress = checks.progress;
+    checks.add("killed take", || takes(root, kills, progress));
+    checks.add("killed restore", || restores(root, kills, progress));
+}
+
+/// Fails once the self-test was cancelled.
+fn go_on(progress: &Progress) -> Result<(), String> {
+    if progress.is_cancelled() { Err("cancelled".to_owned()) } else { Ok(()) }
 }
 
 /// Starts a command of this program in a place.
@@ -46,7 +52,7 @@ fn kill(place: &TestProject, args: &[&str], after: Duration) -> Result<bool, Str
     Ok(was_running)
 }
 
-fn takes(root: &Path, kills: u32) -> Result<VerdictInWords, String> {
+fn takes(root: &Path, kills: u32, progress: &Progress) -> Result<VerdictInWords, String> {
     let place = TestProject::new(root, "killed-take")?;
     fill(place.project.dir(), &[])?;
     let change = |at: u32| {
@@ -57,6 +63,7 @@ fn takes(root: &Path, kills: u32) -> Result<VerdictInWords, String> {
     let usual = time(&place, &["take"])?;
     let mut killed = 0;
     for part in 1..=kills {
+        go_on(progress)?;
         change(part)?;
         killed += u32::from(kill(&place, &["take"], usual * part / kills)?);
         let now = place.tree()?;
@@ -69,7 +76,7 @@ fn takes(root: &Path, kills: u32) -> Result<VerdictInWords, String> {
     Ok((Works, format!("killed {killed} times at work: the next take is complete, and the store is whole")))
 }
 
-fn restores(root: &Path, kills: u32) -> Result<VerdictInWords, String> {
+fn restores(root: &Path, kills: u32, progress: &Progress) -> Result<VerdictInWords, String> {
     let place = TestProject::new(root, "killed-restore")?;
     fill(place.project.dir(), &[])?;
     let before = place.tree()?;
@@ -82,6 +89,7 @@ fn restores(root: &Path, kills: u32) -> Result<VerdictInWords, String> {
     place.compare(&after, "after an undo")?;
     let (mut killed, mut continued) = (0, 0);
     for part in 1..=kills {
+        go_on(progress)?;
         killed += u32::from(kill(&place, &["restore", &id, "--yes"], usual * part / kills)?);
         let unfinished = place.store.interrupted_restore(place.project.id()).map_err(|error| error.to_string())?;
         if unfinished.is_some() {

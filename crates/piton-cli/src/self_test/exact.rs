@@ -116,7 +116,7 @@ pub(super) fn wreck(dir: &Path) -> Result<(), String> {
 }
 
 /// Runs the checks.
-pub(super) fn all(root: &Path, names: &[OsString], checks: &mut Checks) {
+pub(super) fn all(root: &Path, names: &[OsString], checks: &mut Checks<'_>) {
     checks.add("take and restore", || exact(root, names));
 }
 

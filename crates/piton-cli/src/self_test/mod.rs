@@ -20,6 +20,7 @@ use tempfile::TempDir;
 use self::check::{Checks, SelfCheck, Verdict, elapsed_ms};
 use crate::output::{Output, Said, plain};
 use crate::platform;
+use crate::progress::watch;
 
 /// Number of attempts to remove the directory of the test, and the time between them.
 const REMOVALS_MAX: u32 = 100;
@@ -56,12 +57,18 @@ pub(crate) fn run(dir: &Path, kills: u32, output: &Output) -> anyhow::Result<()>
     })?;
     let root = scratch.path().canonicalize().unwrap_or_else(|_| scratch.path().to_owned());
     let file_system = platform::file_system_of(&root);
-    let mut checks = Checks::default();
-    let names = probe::all(&root, &mut checks);
-    exact::all(&root, &names, &mut checks);
-    crash::all(&root, kills, &mut checks);
-    remove(scratch);
-    let checks = checks.0;
+    let (checks, is_cancelled) = watch(output, |progress| {
+        let mut checks = Checks::new(progress);
+        let names = probe::all(&root, &mut checks);
+        exact::all(&root, &names, &mut checks);
+        crash::all(&root, kills, &mut checks);
+        // Also after a signal: the directory is the user's.
+        remove(scratch);
+        (checks.all, progress.is_cancelled())
+    });
+    if is_cancelled {
+        return Err(Error::new(ErrorKind::Stopped, "finish the self-test").because("it was cancelled").into());
+    }
     let failed = checks.iter().filter(|check| check.verdict == Verdict::Failed).count();
     output.json(&SelfTestJson {
         ok: failed == 0,

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, TryLockError};
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
@@ -36,7 +37,7 @@ fn said(error: &std::io::Error) -> String {
 }
 
 /// Runs all probes. Returns the names that the file system keeps exactly.
-pub(super) fn all(root: &Path, checks: &mut Checks) -> Vec<OsString> {
+pub(super) fn all(root: &Path, checks: &mut Checks<'_>) -> Vec<OsString> {
     let mut kept = Vec::new();
     checks.add("bytes", || bytes(root));
     checks.add("modes", || modes(root));
@@ -108,7 +109,7 @@ fn names(root: &Path, kept: &mut Vec<OsString>) -> Result<VerdictInWords, String
     let (mut refused, mut changed) = (Vec::new(), Vec::new());
     for (name, example) in NAMES.iter().copied().chain([(&long[..], "255 bytes")]) {
         let name = platform::name_of_bytes(name);
-        if fs::write(dir.join(name), example).is_err() {
+        if is_refused(fs::write(dir.join(name), example))? {
             refused.push(example);
         } else if listed(&dir)?.contains(name) && fs::read(dir.join(name)).is_ok_and(|read| read == example.as_bytes())
         {
@@ -130,6 +131,18 @@ fn names(root: &Path, kept: &mut Vec<OsString>) -> Result<VerdictInWords, String
     })
 }
 
+/// Returns true if a file could not be created because of its name. Fails if there is another reason, from which nothing
+/// follows about names: a disk that is full or read-only.
+fn is_refused(made: std::io::Result<()>) -> Result<bool, String> {
+    match made.map_err(|error| (error.kind(), error)) {
+        Ok(()) => Ok(false),
+        Err((ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::ReadOnlyFilesystem, error)) => {
+            Err(format!("cannot make a file: {error}"))
+        }
+        Err(_) => Ok(true),
+    }
+}
+
 fn listed(dir: &Path) -> Result<BTreeSet<OsString>, String> {
     let entries = fs::read_dir(dir).map_err(|error| said(&error))?;
     entries.map(|entry| entry.map(|entry| entry.file_name()).map_err(|error| said(&error))).collect()
@@ -144,8 +157,8 @@ fn pair(root: &Path, name: &str, first: &[u8], second: &[u8], how: &str) -> Resu
         let limit = "files come back under the names that are listed; a checkpoint from elsewhere keeps differing";
         return Ok((Limited, format!("a name is listed in another form than it was given: {limit}")));
     }
-    let made = fs::write(dir.join(second), "second");
-    let is_apart = made.is_ok() && fs::read(dir.join(first)).is_ok_and(|read| read == b"first");
+    let is_made = !is_refused(fs::write(dir.join(second), "second"))?;
+    let is_apart = is_made && fs::read(dir.join(first)).is_ok_and(|read| read == b"first");
     Ok(match (is_apart, listed(&dir)?.len()) {
         (true, 2) => (Works, format!("names that {how} are two files")),
         _ => (

@@ -394,3 +394,137 @@ fn a_project_without_a_repository_has_no_git_state() {
     run(command(&sandbox).args(["git", "undo"])).failed(4);
     assert_eq!(piton(&sandbox, ["git", "show", "--json"]).done().json(), json!([]));
 }
+
+#[test]
+fn a_branch_that_was_moved_back_is_named_and_put_elsewhere_without_its_name() {
+    for (shape, line) in [
+        (Shape::Clone, "git reset -q --hard HEAD~1; git reflog expire --expire=now --all; git gc -q --prune=now"),
+        (Shape::Clone, "git branch -D other; git branch -f feature HEAD~1"),
+    ] {
+        let project = GitProject::new(shape).expect("a clone");
+        let branch = if line.contains("feature") { "feature" } else { "main" };
+        let (old, tags) = (project.git(&["rev-parse", branch]), project.git(&["tag", "-d", "v1", "v2"]));
+        project.git(&["remote", "remove", "origin"]);
+        project.git(&["stash", "clear"]);
+        if branch == "main" {
+            project.git(&["branch", "-D", "feature"]);
+        }
+        project.git(&["worktree", "remove", "--force", "../beside"]);
+        project.turn("t1", line);
+        let lost = project.piton(&["recover", "--json"]).done().json();
+        let items = lost["items"].as_array().expect("a list");
+        let item = items.iter().find(|item| item["kind"] == "branch" && item["path"] == branch);
+        assert_eq!(item.map(|item| &item["replaced"]), Some(&json!(true)), "{lost} {tags}");
+        let text = project.piton(&["recover"]).done();
+        assert!(text.stdout.contains(&format!("branch {branch} points elsewhere")), "{text:?}");
+        let shown = project.piton(&["git", "show", "1"]).done();
+        assert!(shown.stderr.contains("refs/recovered/"), "{shown:?}");
+        let report = project.piton(&["git", "restore", "1", "--json"]).done().json();
+        let name = format!("refs/recovered/{}/heads/{branch}", &report["state"].as_str().expect("an id")[..7]);
+        assert!(names(&report, "restored").contains(&format!("branch {name}")), "{report}");
+        assert_eq!(project.git(&["rev-parse", &name]), old);
+        project.assert_whole(line);
+        let after = project.piton(&["recover", "--json"]).done().json();
+        assert!(!after.to_string().contains("\"branch\""), "{after}");
+    }
+}
+
+#[test]
+fn a_branch_that_went_forward_is_not_named_as_lost() {
+    let project = GitProject::new(Shape::Clone).expect("a clone");
+    project.turn("t1", "git commit -qam more; git checkout -q feature; git commit -q --allow-empty -m more");
+    let lost = project.piton(&["recover", "--json"]).done().json();
+    assert!(!lost.to_string().contains("\"branch\""), "{lost}");
+}
+
+#[test]
+fn something_that_stands_at_the_place_of_a_deleted_repository_is_moved_away() {
+    for (line, is_left) in [
+        ("rm -rf .git && touch .git", true),
+        ("rm -rf .git && ln -s /nowhere .git", true),
+        ("rm -rf .git && mkdir .git", false),
+        ("rm -rf .git && echo 'not a repository' > .git", true),
+    ] {
+        let project = GitProject::new(Shape::Sha256).expect("a repository");
+        let before = project.view();
+        project.turn("t1", line);
+        let plan = project.piton(&["git", "restore", "1", "--dry-run", "--json"]).done().json();
+        assert_eq!(plan["outcome"], "planned", "{line}");
+        let report = project.piton(&["git", "restore", "1", "--json"]).done().json();
+        assert_eq!(report["outcome"], "restored", "{line}: {report}");
+        assert_eq!(project.view(), before, "{line}");
+        project.assert_whole(line);
+        let mut beside: Vec<_> = fs::read_dir(&project.dir).expect("a directory").flatten().collect();
+        beside.retain(|entry| entry.file_name().to_string_lossy().starts_with(".git."));
+        assert_eq!(beside.len(), usize::from(is_left), "{line}: {beside:?}");
+        let moved = beside.iter().map(|entry| entry.path().display().to_string()).collect::<String>();
+        assert!(report.to_string().contains(&moved), "{line}: {report}");
+    }
+}
+
+/// D11.
+#[test]
+fn verify_names_an_object_file_that_a_state_held_and_that_is_gone() {
+    for name in ["objects/", "objects/pack"] {
+        let project = GitProject::new(Shape::Sha256).expect("a repository");
+        project.git(&["repack", "-q", "-d"]);
+        project.shell("echo more > h; git add h; git commit -qm more");
+        project.turn("t1", "rm -rf .git");
+        project.piton(&["verify"]).done();
+        let held = files_below(&held_dir(&project.sandbox).join("held"));
+        let is_it = |path: &&PathBuf| path.to_string_lossy().contains("pack") == name.contains("pack");
+        let file = held.iter().find(is_it).expect("held");
+        for part in ["", "idx", "pack"] {
+            let file = if part.is_empty() { file.clone() } else { file.with_extension(part) };
+            let _ = fs::remove_file(file);
+        }
+        let ran = project.piton(&["verify", "--json"]);
+        let stem = file.file_stem().expect("a name").to_string_lossy().into_owned();
+        assert!(ran.code() == 1 && ran.stdout.contains(&stem), "{file:?}: {ran:?}");
+        project.piton(&["repair"]);
+        assert_eq!(project.piton(&["verify"]).code(), 0);
+    }
+}
+
+/// D13: a file that is released by rule is not missing.
+#[test]
+fn verify_does_not_miss_object_files_that_were_packed_and_released() {
+    let project = GitProject::new(Shape::Sha256).expect("a repository");
+    project.turn("t1", "git gc -q --prune=now");
+    project.turn("t2", "echo more > h; git add h; git commit -qm more; git gc -q --prune=now");
+    project.turn("t3", "true");
+    project.piton(&["prune"]).done();
+    project.piton(&["verify"]).done();
+}
+
+#[test]
+fn a_reftable_that_changed_is_named_with_the_command_that_brings_it_back() {
+    let Some(project) = GitProject::new(Shape::Reftable) else { return };
+    let before = project.view();
+    project.turn("t1", "git branch -D feature; git stash drop");
+    let lost = project.piton(&["recover", "--json"]).done().json();
+    let item = lost["items"].as_array().expect("a list").iter().find(|item| item["kind"] == "refs").cloned();
+    assert_eq!(item.map(|item| item["replaced"].clone()), Some(json!(true)), "{lost}");
+    let text = project.piton(&["recover"]).done();
+    assert!(text.stdout.contains("--all --force"), "{text:?}");
+    let shown = project.piton(&["git", "show", "1"]).done();
+    assert!(shown.stdout.contains("refs in a reftable") && !shown.stdout.contains(".invalid"), "{shown:?}");
+    assert!(shown.stderr.contains("--all --force"), "{shown:?}");
+    let named = project.piton(&["git", "restore", "1", "feature"]);
+    assert!(named.code() == 3 && named.stderr.contains("--all --force"), "{named:?}");
+    project.piton(&["git", "restore", "1", "--all", "--force"]).done();
+    assert_eq!(project.view().refs, before.refs);
+    assert_eq!(project.piton(&["recover", "--json"]).json()["outcome"], "nothing_lost");
+}
+
+#[test]
+fn a_repository_comes_back_with_the_modes_of_its_directories() {
+    let project = GitProject::new(Shape::Sha256).expect("a repository");
+    let mode = |name: &str| fs::metadata(project.dir.join(".git").join(name)).expect("a directory").mode() & 0o7777;
+    project.shell("chmod 700 .git .git/refs .git/refs/heads .git/objects; chmod 750 .git/hooks; chmod 2770 .git/info");
+    let all = ["", "refs", "refs/heads", "refs/tags", "objects", "hooks", "info", "logs"];
+    let before: Vec<u32> = all.iter().map(|name| mode(name)).collect();
+    project.turn("t1", "rm -rf .git");
+    project.piton(&["git", "restore", "1"]).done();
+    assert_eq!(all.iter().map(|name| mode(name)).collect::<Vec<_>>(), before);
+}

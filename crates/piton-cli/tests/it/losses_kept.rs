@@ -348,3 +348,143 @@ fn kept_files_expire_and_clear_removes_them() {
     piton(&sandbox, &["clear", "--force"]).done();
     assert_eq!(kept_files(&sandbox), [] as [PathBuf; 0]);
 }
+
+#[test]
+fn a_pattern_that_git_clean_spares_hides_nothing_of_what_it_removes() {
+    for line in ["git clean -fdxq -e .env", "git clean -fdxq -enode_modules"] {
+        let sandbox = world();
+        execute(&sandbox, "git init -q");
+        agent_runs(&sandbox, line);
+        piton(&sandbox, &["recover", "big.bin", "data"]).done();
+        assert_eq!(fs::read(sandbox.project().join("big.bin")).expect("a file"), large(0), "{line}");
+        assert_eq!(fs::read(sandbox.project().join("data/deep/other.bin")).expect("a file"), large(3), "{line}");
+    }
+}
+
+#[test]
+fn a_large_tracked_file_with_changes_is_kept_before_git_replaces_it() {
+    let lines = [
+        "git restore bigdata",
+        "git restore -s HEAD -- bigdata",
+        "git checkout -q -- bigdata",
+        "git restore .",
+        "git checkout -q .",
+        "git checkout -q HEAD -- .",
+        "git restore ':/'",
+        "git restore 'big*'",
+        "git reset -q --hard",
+        "git checkout -q -f",
+    ];
+    for line in lines {
+        let sandbox = world();
+        let file = sandbox.project().join("bigdata");
+        fs::write(&file, large(40)).expect("a file");
+        execute(&sandbox, "git init -q && git add bigdata && git -c user.name=a -c user.email=a commit -qm one");
+        fs::write(&file, large(41)).expect("a file");
+        agent_runs(&sandbox, line);
+        assert_eq!(fs::read(&file).expect("a file"), large(40), "{line}");
+        piton(&sandbox, &["recover", "bigdata"]).done();
+        assert_eq!(fs::read(&file).expect("a file"), large(41), "{line}");
+    }
+    let sandbox = world();
+    execute(&sandbox, "git init -q && git add big.bin");
+    agent_runs(&sandbox, "git restore --staged . || git reset -q");
+    assert_eq!(kept_files(&sandbox), [] as [PathBuf; 0], "the index only");
+}
+
+/// An ignored file is saved with checkpoints up to another size than a file in scope.
+#[test]
+fn an_ignored_file_between_the_two_limits_is_kept_before_a_tool_writes_it() {
+    let sandbox = world();
+    let set = sandbox.project().join("data/set.bin");
+    let event = json!({"session_id": "s", "prompt_id": "p1", "transcript_path": "/t", "cwd": sandbox.project(),
+        "hook_event_name": "PreToolUse", "tool_name": "Write", "tool_input": {"file_path": set, "content": "c"}});
+    for payload in [prompt(&sandbox, "s", "p1", "go"), event.to_string()] {
+        let mut hook = hook_command(&sandbox, &["claude"]);
+        send(with_settings(&mut hook).env("PITON_MAX_FILE_SIZE_MB", "10"), payload);
+    }
+    fs::write(&set, "c").expect("a file");
+    piton(&sandbox, &["recover", "data/set.bin"]).done();
+    assert_eq!(fs::read(&set).expect("a file"), large(2));
+    let kept = kept_files(&sandbox).len();
+    let in_scope = json!({"session_id": "s", "prompt_id": "p1", "transcript_path": "/t", "cwd": sandbox.project(),
+        "hook_event_name": "PreToolUse", "tool_name": "Write",
+        "tool_input": {"file_path": sandbox.project().join("big.bin"), "content": "c"}});
+    let mut hook = hook_command(&sandbox, &["claude"]);
+    send(with_settings(&mut hook).env("PITON_MAX_FILE_SIZE_MB", "10"), in_scope.to_string());
+    assert_eq!(kept_files(&sandbox).len(), kept, "a checkpoint holds it");
+}
+
+#[test]
+fn a_directory_of_the_system_never_becomes_a_project() {
+    let sandbox = world();
+    hooked(&sandbox, &prompt(&sandbox, "s", "p1", "go"));
+    for line in [
+        "dd if=big.bin of=/dev/null",
+        "tar cf /dev/null src",
+        "echo 3 > /proc/sys/vm/nothing",
+        "tee /sys/nothing < keep.txt",
+        "touch /etc/nothing",
+        "rm -f /usr/lib/nothing",
+        "mkdir -p /run/nothing",
+    ] {
+        announce(&sandbox, line);
+    }
+    let list = piton(&sandbox, &["status", "--json"]).done().json();
+    let text = list.to_string();
+    for dir in ["/dev", "/proc", "/sys", "/etc", "/usr", "/run"] {
+        assert!(!text.contains(&format!("\"{dir}")), "{dir}: {text}");
+    }
+    let mut projects = Vec::new();
+    walk(&sandbox.base(), &mut |path| {
+        if path.is_file() && path.to_string_lossy().contains("projects") {
+            projects.push(fs::read_to_string(path).unwrap_or_default());
+        }
+    });
+    assert!(!projects.iter().any(|text| text.contains("/dev") || text.contains("/proc/sys/vm")), "{projects:?}");
+    assert_eq!(unsaved(&sandbox), [] as [String; 0]);
+}
+
+#[test]
+fn copies_of_a_directory_downloads_and_moves_that_end_in_a_removal_are_kept() {
+    for (told, run, path, seed) in [
+        ("cp -r other/. .", "cp -r other/. .", "big.bin", 0),
+        ("cp -a other/. ./", "cp -a other/. ./", "two/a.bin", 4),
+        ("curl -sO https://example.invalid/x/big.bin?y=1", "cp other/big.bin big.bin", "big.bin", 0),
+        ("curl -fsSLO --output-dir two https://example.invalid/a.bin", "echo x > two/a.bin", "two/a.bin", 4),
+        ("curl -so big.bin https://example.invalid/", "cp other/big.bin big.bin", "big.bin", 0),
+        ("wget -qO big.bin https://example.invalid/", "cp other/big.bin big.bin", "big.bin", 0),
+        ("mv data ~/trash; rm -rf ~/trash", "mv data ~/trash; rm -rf ~/trash", "data/set.bin", 2),
+        ("mkdir ~/t && mv data ~/t && rm -r ~/t/data", "mkdir ~/t && mv data ~/t && rm -r ~/t/data", "data/set.bin", 2),
+    ] {
+        let sandbox = world();
+        fs::create_dir_all(sandbox.project().join("other/two")).expect("a directory");
+        for name in ["big.bin", "two/a.bin"] {
+            fs::write(sandbox.project().join("other").join(name), "x").expect("a file");
+        }
+        hooked(&sandbox, &prompt(&sandbox, "s", "p1", "go"));
+        announce(&sandbox, told);
+        execute(&sandbox, run);
+        assert_ne!(fs::read(sandbox.project().join(path)).unwrap_or_default(), large(seed), "{told}");
+        let ran = piton(&sandbox, &["recover", path]);
+        assert_eq!(fs::read(sandbox.project().join(path)).unwrap_or_default(), large(seed), "{told}: {ran:?}");
+    }
+}
+
+#[test]
+fn an_archive_that_may_replace_unsaved_files_is_named() {
+    for line in ["tar xf x.tar", "tar -xzf x.tgz -C two", "tar -x -f x.tar", "unzip -o x.zip", "unzip -qo x.zip -d two"]
+    {
+        let sandbox = world();
+        hooked(&sandbox, &prompt(&sandbox, "s", "p1", "go"));
+        announce(&sandbox, line);
+        let told = unsaved(&sandbox);
+        assert!(told.iter().any(|one| one.contains(line) && one.contains(".bin")), "{line}: {told:#?}");
+    }
+    for line in ["tar xf x.tar -C src", "tar cf x.tar two", "unzip -l x.zip", "unzip -n x.zip", "tar tf x.tar"] {
+        let sandbox = world();
+        hooked(&sandbox, &prompt(&sandbox, "s", "p1", "go"));
+        announce(&sandbox, line);
+        assert_eq!(unsaved(&sandbox), [] as [String; 0], "{line}");
+    }
+}

@@ -31,6 +31,7 @@ mod install;
 mod install_faults;
 mod install_shapes;
 mod install_switch;
+mod kept_exact;
 mod kept_faults;
 mod kept_kit;
 mod kept_restore;
@@ -71,6 +72,7 @@ mod security;
 #[cfg(target_os = "linux")]
 mod self_test;
 mod serve;
+mod serve_events;
 mod serve_kit;
 mod session;
 mod sessions_at_work;

@@ -1,15 +1,18 @@
 //! `piton mcp`: the tools that a client gets, and who is asked before files change. Also with a real client from PyPI.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
 use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use testkit::{Sandbox, clean_command, files_in};
 
 use crate::hook_kit::{event, hook};
-use crate::kit::{PITON, command, ids, piton};
+use crate::kit::{PITON, command, ids, in_dir, piton, run};
 use crate::serve_kit::{Client, LockHolder};
 
 const ALWAYS: [&str; 7] = ["take", "list", "diff", "log", "blame", "search", "restore_plan"];
@@ -96,7 +99,7 @@ fn a_client_that_cannot_ask_gets_the_plan_and_the_command() {
         let answer =
             call(&mut client, tool, &json!({"directory": sandbox.project(), "checkpoint": 1, "paths": ["a.txt"]}));
         let id: String = ids(&sandbox)[0].chars().take(12).collect();
-        let command = format!("piton -C {} restore {id} a.txt", sandbox.project().display());
+        let command = format!("piton -C {} restore {id} -- a.txt", sandbox.project().display());
         assert_eq!(answer["structuredContent"]["command"], command, "{answer}");
         assert_eq!(answer["structuredContent"]["plan"]["write"], json!(["a.txt"]), "{answer}");
     }
@@ -118,6 +121,7 @@ fn a_person_is_asked_before_files_change() {
         json!({"result": {"action": "accept", "content": {}}}),
         json!({"result": {"action": "accept", "content": {"restore": "true"}}}),
         json!({"error": {"code": -32601, "message": "no"}}),
+        json!({"result": {"action": "accept", "content": {"restore": true}}, "error": {"code": -32601, "message": "no"}}),
         json!({"result": {"action": "accept", "content": {"restore": true}}}),
     ];
     for (at, answer) in answers.iter().enumerate() {
@@ -220,4 +224,160 @@ fn a_client_from_pypi_lists_calls_and_is_asked() {
     assert!(names.contains("restore") && ALWAYS.iter().all(|name| names.contains(*name)), "{found}");
     assert_eq!((&found["declined"], &found["restored"]), (&json!("two\n"), &json!("one\n")), "{found}");
     assert_eq!(found["questions"], 2, "{found}");
+}
+
+/// Y2: a model does not read what is out of scope.
+#[test]
+fn blame_does_not_show_a_secret_to_a_model() {
+    let sandbox = sandbox();
+    sandbox.write(".env", "KEY=s3cret\n");
+    piton(&sandbox, ["take"]).done();
+    let mut client = client(&sandbox, false);
+    let blame = call(&mut client, "blame", &json!({"path": ".env"}));
+    assert_eq!(blame["isError"], true, "{blame}");
+    assert!(!blame.to_string().contains("s3cret"), "{blame}");
+}
+
+/// Y1: the command restores what the plan names, and nothing else, whatever the names are.
+#[test]
+fn the_command_for_the_user_restores_what_the_plan_names() {
+    let names: [&[u8]; 6] =
+        [b"-y", b"--across-sessions", b"sp ace'$HOME", b"bad\xff7", b"line\nend\x1b[2J", b"back\\slash"];
+    for name in names {
+        let sandbox = Sandbox::new();
+        let dir = sandbox.project().join(OsStr::from_bytes(b"d\xfe"));
+        fs::create_dir_all(dir.join(".git")).expect("a directory");
+        let (file, work) = (dir.join(OsStr::from_bytes(name)), dir.join("work.txt"));
+        fs::write(&file, "one\n").and_then(|()| fs::write(&work, "one\n")).expect("files");
+        run(in_dir(&sandbox, &dir).arg("take")).done();
+        fs::write(&file, "two\n").and_then(|()| fs::write(&work, "new work\n")).expect("files");
+        let mut client = client(&sandbox, false);
+        let escaped: String = name.iter().map(|byte| format!("%{byte:02x}")).collect();
+        let dir_bytes = format!("{}/d%fe", sandbox.project().display());
+        let mut asked = vec![json!({"checkpoint": 1, "directory_bytes": dir_bytes, "paths_bytes": [escaped]})];
+        if let Ok(text) = std::str::from_utf8(name) {
+            // The first is that from before the restore that precedes it.
+            asked.push(json!({"checkpoint": 2, "directory_bytes": dir_bytes, "paths": [text]}));
+        }
+        for arguments in asked {
+            fs::write(&file, "two\n").expect("a file");
+            let plan = call(&mut client, "restore_plan", &arguments);
+            let command = plan["structuredContent"]["command"].as_str().expect("a command");
+            assert!(command.chars().all(|shown| !shown.is_control()), "{command:?}");
+            let typed = command.replacen("piton", PITON, 1);
+            run(clean_command("bash").args(["-c", &typed]).env("HOME", sandbox.home()).current_dir(sandbox.root()))
+                .done();
+            assert_eq!(fs::read_to_string(&file).expect("a file"), "one\n", "{command}");
+            assert_eq!(fs::read_to_string(&work).expect("a file"), "new work\n", "{command}");
+        }
+    }
+}
+
+/// Y1: a person agrees to everything that the plan does, and can read it.
+#[test]
+fn the_question_names_every_change_and_shows_no_control_characters() {
+    let sandbox = sandbox();
+    let hostile = "x\n\nNothing will be changed.\n\u{1b}[2J";
+    sandbox.write(hostile, "1");
+    piton(&sandbox, ["take"]).done();
+    let mut client = client(&sandbox, true);
+    let mut asked = |paths: Value| {
+        client.request("tools/call", &json!({"name": "restore", "arguments": {"checkpoint": 1, "paths": paths}}));
+        let question = client.next().expect("a question");
+        client.send(&json!({"jsonrpc": "2.0", "id": question["id"], "result": {"action": "decline"}}));
+        client.answer();
+        question["params"]["message"].as_str().expect("text").to_owned()
+    };
+    let mode = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(sandbox.project().join("a.txt"), mode).expect("a file");
+    let message = asked(json!(["a.txt"]));
+    assert!(message.contains("1 to get other permissions") && message.contains("set mode 644 of a.txt"), "{message}");
+    sandbox.write(hostile, "2");
+    let message = asked(json!([hostile]));
+    assert!(message.lines().all(|line| line.chars().all(|shown| !shown.is_control())), "{message:?}");
+    assert_eq!(message.lines().count(), 3, "{message:?}");
+}
+
+/// Y1: a yes is for the plan that was shown. Work since then is asked about again, once.
+#[test]
+fn a_plan_that_changed_after_the_question_is_asked_about_again() {
+    for changes_twice in [false, true] {
+        let sandbox = sandbox();
+        let mut client = client(&sandbox, true);
+        let id = client.request("tools/call", &json!({"name": "restore", "arguments": {"checkpoint": 1}}));
+        let first = client.next().expect("a question");
+        assert!(!first.to_string().contains("work.txt"), "{first}");
+        sandbox.write("work.txt", "hours of work\n");
+        let yes = json!({"action": "accept", "content": {"restore": true}});
+        client.send(&json!({"jsonrpc": "2.0", "id": first["id"], "result": yes}));
+        let second = client.next().expect("a question");
+        assert_eq!(second["method"], "elicitation/create", "{second}");
+        assert!(second["params"]["message"].to_string().contains("remove work.txt"), "{second}");
+        assert!(sandbox.project().join("work.txt").exists());
+        if changes_twice {
+            sandbox.write("more.txt", "more work\n");
+        }
+        let before = files_in(&sandbox.project());
+        client.send(&json!({"jsonrpc": "2.0", "id": second["id"], "result": yes}));
+        let done = client.answer();
+        assert_eq!(done["id"], id);
+        if changes_twice {
+            let plan = &done["result"]["structuredContent"]["plan"];
+            assert!(plan["remove"].to_string().contains("more.txt"), "{done}");
+            assert_eq!(files_in(&sandbox.project()), before, "nothing was changed");
+        } else {
+            assert_eq!(done["result"]["structuredContent"]["outcome"], "restored", "{done}");
+        }
+    }
+}
+
+/// Questions that a person leaves open do not keep other calls from being answered.
+#[test]
+fn open_questions_do_not_block_other_calls() {
+    let sandbox = sandbox();
+    let mut client = client(&sandbox, true);
+    let before = files_in(&sandbox.project());
+    for _ in 0..20 {
+        client.request("tools/call", &json!({"name": "restore", "arguments": {"checkpoint": 1}}));
+    }
+    let listed = client.request("tools/call", &json!({"name": "list", "arguments": {}}));
+    let (mut questions, mut declined, mut list) = (Vec::new(), 0, None);
+    while list.is_none() || questions.len() + declined < 20 {
+        let message = client.next().expect("a message");
+        match message.get("method") {
+            Some(_) => questions.push(message["id"].clone()),
+            None if message["id"] == listed => list = Some(message),
+            None => {
+                assert!(message["result"]["structuredContent"]["command"].is_string(), "{message}");
+                declined += 1;
+            }
+        }
+    }
+    assert!((1..8).contains(&questions.len()), "{questions:?}");
+    for id in &questions {
+        client.send(&json!({"jsonrpc": "2.0", "id": id, "result": {"action": "decline"}}));
+        assert!(client.answer()["result"]["content"][0]["text"].to_string().contains("did not agree"));
+    }
+    assert_eq!(files_in(&sandbox.project()), before);
+    assert!(client.end().success());
+}
+
+#[test]
+fn a_batch_is_answered_in_the_version_that_has_batches() {
+    let sandbox = sandbox();
+    for (version, takes_batches) in [("2025-03-26", true), ("2025-06-18", false)] {
+        let mut client = Client::of(command(&sandbox).arg("mcp"));
+        let hello =
+            json!({"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}});
+        assert_eq!(client.result("initialize", &hello)["protocolVersion"], version);
+        let ping = |id: &str| json!({"jsonrpc": "2.0", "id": id, "method": "ping"});
+        client.send(&json!([ping("a"), {"jsonrpc": "2.0", "method": "notifications/initialized"}, ping("b")]));
+        if takes_batches {
+            let ids: BTreeSet<String> = (0..2).map(|_| client.answer()["id"].to_string()).collect();
+            assert_eq!(ids, ["\"a\"", "\"b\""].map(str::to_owned).into());
+        } else {
+            assert_eq!(client.answer()["error"]["code"], -32600);
+        }
+        assert!(client.end().success());
+    }
 }

@@ -318,3 +318,45 @@ fn with_quiet_there_is_no_question_about_an_unprinted_plan() {
         piton(&sandbox, args.iter().chain(&[agree])).done();
     }
 }
+
+#[test]
+fn a_purge_of_an_ignored_file_asks_and_is_counted() {
+    let sandbox = Sandbox::new();
+    sandbox.write(".gitignore", ".env\n");
+    sandbox.write(".env", format!("KEY={SECRET}\n"));
+    piton(&sandbox, ["take"]).done();
+    let held = || piton(&sandbox, ["purge", ".env", "--dry-run", "--json"]).json()["local"].clone();
+    let plan = piton(&sandbox, ["purge", ".env", "--dry-run", "--json"]).done().json();
+    assert_eq!(
+        (&plan["checkpoints"], &plan["local"], &plan["paths"]),
+        (&0.into(), &1.into(), &serde_json::json!([".env"]))
+    );
+    let text = piton(&sandbox, ["purge", ".env", "--dry-run"]).done().stdout;
+    assert!(text.contains("cannot be undone") && text.contains("  .env"), "{text}");
+    for args in [&["purge", ".env"][..], &["purge", ".env", "--json"]] {
+        let declined = piton(&sandbox, args);
+        assert_eq!((declined.code(), held()), (1, 1.into()), "{declined:?}");
+    }
+    let report = piton(&sandbox, ["purge", ".env", "--yes", "--json"]).done().json();
+    assert_eq!((&report["gone"], &report["paths"]), (&1.into(), &serde_json::json!([".env"])));
+    assert_eq!(piton(&sandbox, ["purge", ".env", "--yes"]).code(), 4);
+}
+
+#[test]
+fn a_path_that_only_kept_files_hold_is_reported_with_their_names() {
+    let sandbox = crate::kept_kit::world();
+    let piton = |args: &[&str]| crate::kept_kit::piton(&sandbox, args);
+    crate::kept_kit::agent_runs(&sandbox, "rm big.bin ~/thesis.txt");
+    let (big, thesis) = (sandbox.project().join("big.bin"), sandbox.home().join("thesis.txt"));
+    for path in ["big.bin", big.to_str().expect("UTF-8"), thesis.to_str().expect("UTF-8")] {
+        let ran = piton(&["purge", path, "--yes", "--json"]);
+        let place = ran.json()["still_held"][0]["place"].as_str().unwrap_or_default().to_owned();
+        assert!(ran.code() == 3 && place.contains("in the kept files k-"), "{path}: {ran:?}");
+        let text = piton(&["purge", path, "--yes"]);
+        assert!(text.stderr.contains("piton prune --kept"), "{path}: {text:?}");
+    }
+    let in_scope = sandbox.project().join("keep.txt");
+    let report = piton(&["purge", in_scope.to_str().expect("UTF-8"), "--yes", "--json"]).done().json();
+    assert_eq!(report["paths"], serde_json::json!(["keep.txt"]));
+    assert_eq!(piton(&["purge", "nothing", "--yes"]).code(), 4);
+}

@@ -263,3 +263,61 @@ fn a_failure_anywhere_leaves_a_recovery_that_can_be_repeated() {
     let swept = fail(Recovery::new);
     assert!(swept.felt >= 15, "{swept:?}");
 }
+
+/// SPEC 14: files gone or changed.
+#[test]
+fn a_list_also_has_the_files_that_changed_since_the_last_turn_began() {
+    let sandbox = crate::kept_kit::world();
+    let piton = |args: &[&str]| crate::kept_kit::piton(&sandbox, args);
+    sandbox.write(".gitignore", ".env\n");
+    sandbox.write(".env", "KEY=1\n");
+    crate::kept_kit::agent_runs(&sandbox, "rm src/main.rs; echo x >> keep.txt; echo KEY=2 > .env");
+    let report = piton(&["recover", "--json"]).done().json();
+    let items: Vec<_> = report["items"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|item| (item["kind"].clone(), item["path"].clone(), item["replaced"].clone()))
+        .collect();
+    let want = [("file", "src/main.rs", false), ("file", "keep.txt", true), ("local", ".env", true)];
+    for (kind, path, is_replaced) in want {
+        assert!(items.contains(&(kind.into(), path.into(), is_replaced.into())), "{path}: {items:?}");
+    }
+    assert_eq!(items[0].1, "src/main.rs", "missing ones first");
+    let text = piton(&["recover"]).done().stdout;
+    assert!(text.contains("keep.txt") && text.contains("there is another version now"), "{text}");
+    for number in 0..70 {
+        sandbox.write(format!("many/{number}"), "1");
+    }
+    crate::kept_kit::agent_runs(&sandbox, "true");
+    piton(&["take"]).done();
+    crate::kept_kit::hooked(&sandbox, &prompt(&sandbox, "s", "p2", "go"));
+    crate::kept_kit::announce(&sandbox, "touch x");
+    for number in 0..70 {
+        sandbox.write(format!("many/{number}"), "22");
+    }
+    let report = piton(&["recover", "--json"]).done().json();
+    assert_eq!(report["items"].as_array().map(Vec::len), Some(70), "{report}");
+    let text = piton(&["recover"]).done().stdout;
+    assert!(text.contains("… and 50 more that changed"), "{text}");
+}
+
+#[test]
+fn a_list_names_what_the_last_turn_lost_in_other_projects() {
+    let sandbox = crate::kept_kit::world();
+    let piton = |args: &[&str]| crate::kept_kit::piton(&sandbox, args);
+    let docs = sandbox.home().join("docs");
+    fs::create_dir(&docs).expect("a directory");
+    fs::write(docs.join("t"), "text\n").expect("a file");
+    crate::kept_kit::agent_runs(&sandbox, "rm -rf ~/docs");
+    let report = piton(&["recover", "--json"]).done().json();
+    let elsewhere = report["elsewhere"].as_array().expect("a list");
+    let here = docs.canonicalize().unwrap_or(docs.clone());
+    assert_eq!((&elsewhere[0]["dir"], &elsewhere[0]["files"]), (&here.to_str().into(), &1.into()), "{report}");
+    let text = piton(&["recover"]).done().stdout;
+    let command = format!("piton -C {} recover", here.display());
+    assert!(text.contains(&command) && !text.contains("Nothing lost"), "{text}");
+    piton(&["-C", here.to_str().expect("UTF-8"), "recover", "t"]).done();
+    assert_eq!(fs::read_to_string(docs.join("t")).expect("a file"), "text\n");
+    assert_eq!(piton(&["recover", "--json"]).done().json()["outcome"], "nothing_lost");
+}

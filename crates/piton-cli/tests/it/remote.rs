@@ -214,7 +214,8 @@ fn a_failed_push_and_a_remote_that_was_rolled_back_are_shown_until_seen() {
     laptop.piton(&["machines"]).done();
     fs::remove_dir_all(&bucket).expect("the bucket goes");
     fs::rename(&away, &bucket).expect("an older one takes its place");
-    laptop.piton(&["machines"]).done();
+    let printed = laptop.piton(&["cat", "box/1", "a.txt", "--project", "code"]).done();
+    assert!(printed.stderr.contains("warning: the remote shows an older state"), "{printed:?}");
     let shown = laptop.piton(&["status"]).done().stdout;
     assert!(shown.contains("remote: the remote shows an older state"), "{shown}");
     assert_eq!(laptop.piton(&["doctor", "--no-fire", "--json"]).json()["ok"], false);
@@ -275,4 +276,131 @@ fn a_project_with_a_name_is_the_same_one_in_another_directory() {
     box_.piton(&["push"]).done();
     laptop.piton(&["restore", "box/1"]).done();
     assert_eq!(laptop.read("a.txt").as_deref(), Some("three\n"));
+}
+
+/// The oracle is the same restore from the checkpoint that was fetched whole.
+#[test]
+fn paths_of_another_machine_are_restored_as_those_of_this_one() {
+    let sandbox = Sandbox::new();
+    let (box_, laptop) = (Machine::new(&sandbox, "box"), Machine::new(&sandbox, "laptop"));
+    for path in ["a.txt", "dir/old", "dir/deep/old", "src/main.rs", "file"] {
+        box_.write(path, path);
+    }
+    fs::create_dir_all(box_.project.join("empty/er")).expect("a directory");
+    box_.piton(&["take"]).done();
+    box_.add();
+    box_.piton(&["push"]).done();
+    laptop.add();
+    for path in ["new", "dir/new", "fresh/one", "file/below", "src/main.rs", "a.txt", "build.pyc"] {
+        laptop.write(path, "of the laptop");
+    }
+    let lists: [&[&str]; 12] = [
+        &["empty"],
+        &["empty/er"],
+        &["new"],
+        &["dir/new"],
+        &["fresh"],
+        &["fresh/one", "a.txt"],
+        &["file/below"],
+        &["file"],
+        &["dir"],
+        &["src"],
+        &["nothing"],
+        &["build.pyc"],
+    ];
+    let plan = |name: &str, more: &[&str], paths: &[&str]| {
+        let planned = laptop.piton(&[&["restore", name, "--dry-run", "--json"], more, paths].concat());
+        let mut json = planned.json();
+        let keys: Vec<_> = json.as_object().expect("an object").keys().cloned().collect();
+        for key in keys.iter().filter(|key| ["id", "target", "error"].contains(&&***key)) {
+            json[key] = Value::Null;
+        }
+        (planned.code(), json)
+    };
+    let parts: Vec<_> = lists.iter().map(|paths| plan("box/1", &["--project", "code"], paths)).collect();
+    let whole = laptop.piton(&["fetch", "box/1", "--project", "code", "--json"]).done().json();
+    let whole = whole["id"].as_str().expect("an id");
+    for (paths, part) in lists.iter().zip(parts) {
+        assert_eq!(part, plan(whole, &[], paths), "{paths:?}");
+    }
+    laptop.piton(&["restore", "box/1", "empty", "new", "dir/new", "--project", "code"]).done();
+    assert!(laptop.project.join("empty/er").is_dir() && laptop.project.join("dir").is_dir());
+    assert_eq!((laptop.read("new"), laptop.read("dir/new")), (None, None));
+    laptop.piton(&["undo"]).done();
+    assert_eq!(laptop.read("new").as_deref(), Some("of the laptop"));
+    laptop.piton(&["cat", "box/1", "new", "--project", "code"]).failed(4);
+}
+
+#[test]
+fn what_is_pushed_under_a_new_name_counts_as_pushed() {
+    let sandbox = Sandbox::new();
+    let (box_, _) = two_machines(&sandbox);
+    let unpushed = |line: &[&str]| {
+        let status = box_.piton(line).done().json();
+        let list = if line[0] == "status" { &status["remote"]["unpushed"] } else { &status["unpushed"] };
+        list.as_array().expect("a list").iter().filter_map(|one| one["checkpoints"].as_u64()).sum::<u64>()
+    };
+    let both = || [unpushed(&["status", "--json"]), unpushed(&["remote", "status", "--json"])];
+    for number in 1..=6 {
+        box_.piton(&["remote", "name", &format!("name-{number}")]).done();
+        assert_eq!(both(), [number + 1; 2], "nothing is pushed under the new name");
+        box_.piton(&["push"]).done();
+        box_.write("a.txt", &format!("{number}\n"));
+        box_.piton(&["take"]).done();
+        assert_eq!(both(), [1, 1], "name {number}");
+        box_.piton(&["push"]).done();
+        assert_eq!(both(), [0, 0], "name {number}");
+    }
+}
+
+#[test]
+fn a_fetch_into_a_directory_without_checkpoints_is_no_problem() {
+    let sandbox = Sandbox::new();
+    let (_, laptop) = two_machines(&sandbox);
+    let problems = || laptop.piton(&["status", "--json"]).done().json()["problems"].clone();
+    let before = problems();
+    laptop.piton(&["cat", "box/1", "a.txt", "--project", "code"]).done();
+    laptop.piton(&["fetch", "box/1", "--project", "code"]).done();
+    assert_eq!(problems(), before);
+    let status = laptop.piton(&["status", "--json"]).done().json();
+    let project = &status["projects"][0];
+    assert_eq!((&project["workdir"], &project["exists"]), (&laptop.project.to_str().into(), &true.into()), "{status}");
+}
+
+#[test]
+fn an_unreadable_configuration_is_removed() {
+    let sandbox = Sandbox::new();
+    let (box_, _) = two_machines(&sandbox);
+    let config = box_.base().join("local/remote/config.json");
+    fs::write(&config, "{").expect("a file");
+    let refused = box_.piton(&["push"]).failed(2);
+    assert!(refused.stderr.contains("`piton remote remove`"), "{refused:?}");
+    box_.piton(&["remote", "remove", "--delete-data", "--yes"]).failed(2);
+    let removed = box_.piton(&["remote", "remove", "--yes", "--json"]).done().json();
+    assert_eq!((&removed["url"], config.exists()), (&Value::Null, false), "{removed}");
+    box_.add();
+    box_.piton(&["push"]).done();
+}
+
+#[test]
+fn a_purge_names_the_remote_that_still_holds_the_file() {
+    let sandbox = Sandbox::new();
+    let (box_, laptop) = two_machines(&sandbox);
+    for machine in [&box_, &laptop] {
+        machine.write("keys", "a secret\n");
+        machine.piton(&["take"]).done();
+    }
+    let held = |machine: &Machine<'_>| {
+        let purged = machine.piton(&["purge", "keys", "--yes", "--json"]);
+        (purged.code(), purged.json()["still_held"].as_array().expect("a list").clone())
+    };
+    assert_eq!(held(&laptop), (0, Vec::new()), "it has pushed nothing");
+    box_.piton(&["push"]).done();
+    let (code, places) = held(&box_);
+    assert_eq!((code, places.len()), (3, 1), "{places:?}");
+    let url = format!("the remote file://{}", box_.bucket().display());
+    assert!(places[0]["place"].as_str().is_some_and(|place| place.starts_with(&url)), "{places:?}");
+    box_.write("keys", "another secret\n");
+    box_.piton(&["take"]).done();
+    assert_eq!(held(&box_), (0, Vec::new()), "it was not pushed");
 }

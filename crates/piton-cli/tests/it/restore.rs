@@ -323,3 +323,35 @@ fn a_path_that_is_here_and_in_the_project_is_told_apart() {
     let (_, said) = below(&["restore", "2", "src/only.rs"], 0);
     assert_eq!((said.as_str(), read("src/only.rs").as_str()), ("", "one"));
 }
+
+#[test]
+fn an_undo_names_the_large_file_that_the_restore_made() {
+    let sandbox = Sandbox::new();
+    let large = vec![b'L'; 2 << 20];
+    sandbox.tree("a = one");
+    sandbox.write("dir/big", &large);
+    exits(&sandbox, &["take"], 0);
+    fs::remove_file(sandbox.path("dir/big")).expect("a file");
+    // It was never in a checkpoint.
+    sandbox.write("own", &large);
+    let first = ids(&sandbox).last().expect("a checkpoint").clone();
+    let small = |line: &[&str]| {
+        let mut command = clean_command(crate::kit::PITON);
+        let command = in_sandbox(&sandbox, &mut command).env("PITON_MAX_FILE_SIZE_MB", "1").arg("--json").args(line);
+        let output = command.output().expect("piton runs");
+        let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        (output.status.code(), json)
+    };
+    for paths in [&["dir/big"][..], &[]] {
+        let (code, made) = small(&[&["restore", &first], paths].concat());
+        assert_eq!((code, &made["written_paths"]), (Some(0), &value!(["dir/big"])), "{made}");
+        let (code, undone) = small(&["undo"]);
+        let left: Vec<_> = undone["left"].as_array().expect("a list").iter().map(|one| &one["path"]).collect();
+        assert_eq!((code, left), (Some(3), vec![&value!("dir/big")]), "{undone}");
+        assert_eq!(undone["left"][0]["why"], "too_large", "{undone}");
+        assert!(fs::read(sandbox.path("dir/big")).expect("a file") == large);
+        fs::remove_file(sandbox.path("dir/big")).expect("a file");
+        let (code, again) = small(&["undo"]);
+        assert_eq!((code, &again["left"]), (Some(0), &value!([])), "it is gone: {again}");
+    }
+}

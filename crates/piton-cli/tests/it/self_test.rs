@@ -2,14 +2,14 @@
 //! fail as they do on a file system that cannot do something.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
 use testkit::fuse::{FuseMount, Quirk};
 use testkit::{Sandbox, clean_command, has_program};
 
-use crate::kit::{PITON, Ran, command, run};
+use crate::kit::{PITON, Ran, command, run, spawn_piped};
 
 fn self_test(sandbox: &Sandbox, dir: &Path) -> Ran {
     run(command(sandbox).args(["doctor", "--json", "--self-test"]).arg(dir))
@@ -187,5 +187,44 @@ fn the_promises_hold_on_other_file_systems() {
         };
         assert_eq!(report["ok"], true, "{kind}: {report:#}");
         assert!(report["file_system"].as_str().is_some_and(|name| name.starts_with(kind)), "{kind}: {report:#}");
+    }
+}
+
+/// A full disk says nothing about the names that a file system allows.
+#[test]
+fn a_full_disk_is_not_taken_for_a_limit_on_names() {
+    let sandbox = Sandbox::new();
+    let full = sandbox.root().join("full");
+    fs::create_dir(&full).expect("a directory");
+    let mut mount = clean_command("mount");
+    if !mount.args(["-t", "tmpfs", "-o", "size=1m", "none"]).arg(&full).output().is_ok_and(|ran| ran.status.success()) {
+        return testkit::note_skipped("tmpfs cannot be mounted");
+    }
+    fs::write(full.join("ballast"), vec![0; 900 << 10]).expect("there is room for it");
+    let report = short_self_test(&sandbox, &full).json();
+    let _ = clean_command("umount").arg(&full).output();
+    for name in ["names", "case", "normalisation"] {
+        let check = check(&report, name);
+        assert_eq!(check["verdict"], "failed", "{report:#}");
+        assert!(check["what"].to_string().contains("No space left"), "{report:#}");
+    }
+}
+
+/// The directory of the test is removed after a signal, too.
+#[test]
+fn a_self_test_that_is_stopped_leaves_nothing_behind() {
+    for signal in ["-INT", "-TERM"] {
+        let sandbox = Sandbox::new();
+        let mut command = command(&sandbox);
+        let mut child = spawn_piped(command.args(["doctor", "--kills", "1000", "--self-test"]));
+        let left = || fs::read_dir(sandbox.project()).expect("a directory").flatten().map(|entry| entry.path());
+        // It is at work once the checks with kills have begun.
+        while !left().any(|dir| dir.join("killed-take/base").is_dir()) {
+            assert!(child.try_wait().expect("a process").is_none(), "it ended");
+            std::thread::yield_now();
+        }
+        assert!(clean_command("kill").arg(signal).arg(child.id().to_string()).status().expect("it runs").success());
+        assert!(!child.wait().expect("it ends").success());
+        assert_eq!(left().collect::<Vec<_>>(), Vec::<PathBuf>::new(), "{signal}");
     }
 }

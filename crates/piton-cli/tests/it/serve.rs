@@ -5,11 +5,12 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
+use std::process::Command;
 
 use serde_json::{Value, json};
 use testkit::{Sandbox, files_in};
 
-use crate::kit::{command, piton, run};
+use crate::kit::{command, in_dir, piton, run};
 use crate::schema;
 use crate::serve_kit::{Client, LockHolder};
 
@@ -43,7 +44,7 @@ fn sandbox() -> Sandbox {
 const SAMPLES: [(&str, &str); 32] = [
     ("initialize", r#"{"protocol": 1}"#),
     ("rpc.discover", "{}"),
-    ("event", r#"{"payload": {"event": "prompt", "session_id": "s", "prompt": "go"}}"#),
+    ("event", r#"{"payload": {"event": "prompt", "cwd": "PROJECT", "session_id": "s", "prompt": "go"}}"#),
     ("take", r#"{"reason": "third"}"#),
     ("list", r#"{"limit": 5, "steps": true}"#),
     ("show", r#"{"checkpoint": 1}"#),
@@ -96,7 +97,8 @@ fn every_method_answers_as_its_contract_says() {
     let mut client = Client::start(&sandbox);
     let known = methods();
     for (name, params) in SAMPLES {
-        let params: Value = serde_json::from_str(params).expect("JSON");
+        let params = params.replace("PROJECT", &sandbox.project().to_string_lossy());
+        let params: Value = serde_json::from_str(&params).expect("JSON");
         let method = known.iter().find(|method| method["name"] == name).unwrap_or_else(|| panic!("{name}"));
         for (param, value) in params.as_object().expect("an object") {
             let own = method["params"].as_array().expect("a list").iter().find(|own| own["name"] == param.as_str());
@@ -129,9 +131,6 @@ fn parameters_that_do_not_fit_the_contract_are_refused() {
     let mut tried = 0;
     for method in methods() {
         let name = method["name"].as_str().expect("a name");
-        if ["rpc.discover", "initialize"].contains(&name) {
-            continue;
-        }
         let params = method["params"].as_array().expect("a list");
         let refused = |client: &mut Client, params: Value| {
             let error = client.error(name, &params);
@@ -141,8 +140,20 @@ fn parameters_that_do_not_fit_the_contract_are_refused() {
         };
         refused(&mut client, json!({"no_such_parameter": 1}));
         for param in params {
-            let values =
-                [json!(7), json!(-1), json!(0.5), json!("x"), json!(true), json!([]), json!([[1]]), json!({"a": 1})];
+            if let Some(default) = param["schema"].get("default") {
+                assert!(jsonschema::is_valid(&param["schema"], default), "{name}: {param}");
+            }
+            let values = [
+                json!(0),
+                json!(7),
+                json!(-1),
+                json!(0.5),
+                json!("x"),
+                json!(true),
+                json!([]),
+                json!([[1]]),
+                json!({"a": 1}),
+            ];
             for value in values.iter().filter(|value| !jsonschema::is_valid(&param["schema"], value)) {
                 // A single value counts as a list of one, and an empty list as none.
                 let is_one = jsonschema::is_valid(&param["schema"], &json!([value]));
@@ -188,31 +199,6 @@ fn a_result_is_what_the_command_prints() {
         let error = client.error(method, &params);
         assert_eq!((&error["code"], &error["data"]), (&json!(-32000), &printed["error"]), "{method}");
     }
-}
-
-#[test]
-fn a_turn_is_taken_back_by_a_program() {
-    let sandbox = Sandbox::new();
-    sandbox.write("a.txt", "one\n");
-    let mut client = Client::start(&sandbox);
-    let dir = sandbox.project();
-    let event = |event: &str, turn: &str| json!({"payload": {"event": event, "cwd": dir, "session_id": "s", "turn_id": turn, "prompt": format!("do {turn}")}});
-    for (turn, text) in [("t1", "one\ntwo\n"), ("t2", "one\ntwo\nthree\n")] {
-        let begun = client.result("event", &event("prompt", turn));
-        assert_eq!((&begun["protected"], &begun["missed"]), (&json!(true), &json!(null)), "{begun}");
-        sandbox.write("a.txt", text);
-        sandbox.write(format!("{turn}.txt"), turn);
-        client.result("event", &event("turn_end", turn));
-    }
-    let turns = client.result("turns", &json!({"directory": dir}));
-    assert_eq!((&turns[0]["prompt"], &turns[0]["open_ended"]), (&json!("do t2"), &json!(false)), "{turns}");
-    let reverted = client.result("revert", &json!({"directory": dir, "turn": "t2"}));
-    assert_eq!(reverted["outcome"], "restored", "{reverted}");
-    assert_eq!(fs::read_to_string(dir.join("a.txt")).expect("a file"), "one\ntwo\n");
-    assert!(!dir.join("t2.txt").exists() && dir.join("t1.txt").exists());
-    client.result("undo", &json!({"directory": dir}));
-    assert_eq!(fs::read_to_string(dir.join("a.txt")).expect("a file"), "one\ntwo\nthree\n");
-    assert!(client.end().success());
 }
 
 /// Q1: each request is answered once, by its id, in whatever order; several projects are worked on at the same time.
@@ -367,4 +353,165 @@ fn names_that_are_not_utf_8_are_given_and_returned_as_bytes() {
     let done = client.result("restore", &at(json!({"checkpoint": 1, "paths": ["a \u{fffd}"], "paths_bytes": [bytes]})));
     assert_eq!(done["written_paths_bytes"], json!(["a%20%fe"]), "{done}");
     assert_eq!(fs::read(dir.join(name)).expect("a file"), b"one\n");
+}
+
+/// Contents out of scope are for a terminal only.
+#[test]
+fn blame_does_not_show_a_file_that_is_out_of_scope() {
+    let sandbox = sandbox();
+    sandbox.write(".gitignore", "private/\n");
+    sandbox.write(".env", "KEY=s3cret\n");
+    sandbox.write("private/key", "s3cret\n");
+    piton(&sandbox, ["take"]).done();
+    let mut client = Client::start(&sandbox);
+    for path in [".env", "private/key"] {
+        let error = client.error("blame", &json!({"path": path}));
+        assert_eq!((&error["code"], &error["data"]["kind"]), (&json!(-32000), &json!("invalid")), "{error}");
+        assert!(
+            error["message"].to_string().contains("leave it out") && !error.to_string().contains("s3cret"),
+            "{error}"
+        );
+    }
+    assert_eq!(client.result("blame", &json!({"path": "a.txt"}))["lines"][0]["text"], "one");
+}
+
+#[test]
+fn a_path_with_a_nul_byte_is_refused_for_that_reason() {
+    let sandbox = sandbox();
+    let mut client = Client::start(&sandbox);
+    for params in [json!({"path": "a\u{0}b"}), json!({"path_bytes": "a%00b"})] {
+        let message = client.error("blame", &params)["message"].to_string();
+        assert!(message.contains("NUL") && !message.contains(".git"), "{message}");
+    }
+}
+
+/// The store of a server does not depend on the directories that its clients name.
+#[test]
+fn a_relative_base_and_configuration_are_those_of_the_directory_of_the_server() {
+    let server = |with: &dyn Fn(&mut Command)| {
+        let sandbox = sandbox();
+        fs::write(sandbox.root().join("piton.yaml"), "checkpoints: {max_files: 1}\n").expect("a file");
+        let mut command = in_dir(&sandbox, &sandbox.root());
+        with(&mut command);
+        (Client::of(command.arg("serve")), sandbox)
+    };
+    let by_option = |command: &mut Command| {
+        command.args(["--base", "own-base"]);
+    };
+    let by_variable = |command: &mut Command| {
+        command.env("PITON_BASE", "own-base");
+    };
+    for with in [&by_option as &dyn Fn(&mut Command), &by_variable] {
+        let (mut client, sandbox) = server(with);
+        assert_eq!(client.result("take", &json!({"directory": sandbox.project()}))["outcome"], "taken");
+        let payload = json!({"event": "prompt", "cwd": sandbox.project(), "session_id": "s", "prompt": "go"});
+        assert_eq!(client.result("event", &json!({"payload": payload}))["protected"], true);
+        assert!(!sandbox.project().join("own-base").exists(), "no store inside the project");
+        assert!(sandbox.root().join("own-base").is_dir());
+    }
+    let (mut client, sandbox) = server(&|command| {
+        command.args(["--config", "piton.yaml"]);
+    });
+    sandbox.write("b.txt", "1");
+    sandbox.write("c.txt", "1");
+    let taken = client.call("take", &json!({"directory": sandbox.project()}));
+    assert!(taken.to_string().contains("too_many_files"), "the configuration applies: {taken}");
+}
+
+/// Q1: a notification is a request whose answer is not wanted.
+#[test]
+fn a_notification_is_carried_out_and_never_answered() {
+    let sandbox = sandbox();
+    let mut client = Client::start(&sandbox);
+    let notify = |client: &mut Client, method: &str, params: Value| {
+        client.send(&json!({"jsonrpc": "2.0", "method": method, "params": params}));
+    };
+    notify(&mut client, "take", json!({"reason": "notified", "progress": true}));
+    notify(&mut client, "take", json!({"no_such_parameter": 1}));
+    notify(&mut client, "take", json!([1]));
+    notify(&mut client, "take", json!(7));
+    notify(&mut client, "show", json!({"checkpoint": 99}));
+    notify(&mut client, "event", json!({"payload": 7}));
+    notify(&mut client, "initialize", json!({"protocol": 7}));
+    notify(&mut client, "rpc.discover", json!({}));
+    notify(&mut client, "install", json!({}));
+    assert!(client.end().success(), "and nothing was written");
+    let list = piton(&sandbox, ["rollback", "--json"]).done().json();
+    assert_eq!(list[0]["reason"], "notified", "{list}");
+}
+
+/// A verdict on half of the store is none. The moment of the cancellation varies.
+#[test]
+fn a_verify_that_is_cancelled_has_no_result() {
+    let sandbox = Sandbox::new();
+    for at in 0..300_u64 {
+        let words: String = (0..2000).map(|line| format!("{}\n", (at + 7) * 0x9e37_79b9 * (line + 1))).collect();
+        sandbox.write(format!("{at}.txt"), words);
+    }
+    piton(&sandbox, ["take"]).done();
+    let mut client = Client::start(&sandbox);
+    for moment in 0..40 {
+        let id = client.request("verify", &json!({"read_data": true}));
+        // The server refuses these before it reads the cancellation.
+        for _ in 0..moment * 20 {
+            client.line(b"{\"jsonrpc\": \"2.0\", \"id\": \"other\", \"method\": \"no such\"}");
+        }
+        client.send(&json!({"jsonrpc": "2.0", "method": "$/cancelRequest", "params": {"id": id}}));
+        let answers: Vec<Value> = (0..=moment * 20).map(|_| client.answer()).collect();
+        let answer = answers.iter().find(|answer| answer["id"] == id).expect("an answer");
+        let is_cancelled = answer["error"]["code"] == -32800;
+        assert!(is_cancelled || answer["result"]["whole"] == true, "{answer}");
+    }
+}
+
+/// The least and the greatest number that the contract allows are accepted.
+#[test]
+fn a_number_within_the_range_of_the_contract_is_not_refused() {
+    let sandbox = sandbox();
+    let mut client = Client::start(&sandbox);
+    let doctor = methods().into_iter().find(|method| method["name"] == "doctor").expect("a method");
+    let kills = doctor["params"].as_array().expect("a list").iter().find(|param| param["name"] == "kills");
+    let schema = &kills.expect("a parameter")["schema"];
+    assert_eq!(schema["default"], 16, "{schema}");
+    for bound in [&schema["minimum"], &schema["maximum"]] {
+        let error = client.error("doctor", &json!({"self_test": "/no/such/dir", "kills": bound}));
+        assert_eq!(error["code"], -32000, "{bound}: {error}");
+    }
+}
+
+#[test]
+fn a_number_that_cannot_be_kept_exactly_is_refused() {
+    let sandbox = sandbox();
+    let mut client = Client::start(&sandbox);
+    client.line(b"{\"jsonrpc\": \"2.0\", \"id\": 12345678901234567890123, \"method\": \"list\"}");
+    let answer = client.answer();
+    assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(null), &json!(-32600)), "{answer}");
+    let write = |record: &str| {
+        let params =
+            format!("{{\"id\": \"login\", \"record\": {{\"task\": \"fix\", \"state\": {{\"n\": {record}}}}}}}");
+        format!("{{\"jsonrpc\": \"2.0\", \"id\": 1, \"method\": \"session.write\", \"params\": {params}}}")
+    };
+    client.line(write("12345678901234567890123").as_bytes());
+    assert_eq!(client.answer()["error"]["code"], -32602);
+    for number in ["18446744073709551615", "-9223372036854775808", "0.5"] {
+        client.line(write(number).as_bytes());
+        assert!(client.answer().get("result").is_some(), "{number}");
+        let read = client.result("session.read", &json!({"id": "login"}));
+        assert!(read.to_string().contains(number), "{read}");
+    }
+}
+
+#[test]
+fn a_self_test_tells_its_progress_and_is_cancelled() {
+    let sandbox = sandbox();
+    let before = files_in(&sandbox.project());
+    let mut client = Client::start(&sandbox);
+    let params = json!({"self_test": sandbox.project(), "kills": 1000, "progress": true});
+    let id = client.request("doctor", &params);
+    let told = client.next().expect("a notification");
+    assert_eq!((&told["method"], &told["params"]["id"]), (&json!("progress"), &json!(id)), "{told}");
+    client.send(&json!({"jsonrpc": "2.0", "method": "$/cancelRequest", "params": {"id": id}}));
+    let answer = client.answer();
+    assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(id), &json!(-32800)), "{answer}");
+    assert_eq!(files_in(&sandbox.project()), before, "its directory is removed");
 }
