@@ -9,10 +9,10 @@ releases="@RELEASES@"
 fail() { echo "install.sh: $1" >&2; exit 1; }
 has() { command -v "$1" >/dev/null 2>&1; }
 
-from="" to="${HOME:-}/.local"
+from="" to=""
 while [ $# -gt 0 ]; do
   case "$1" in
-    --from | --to) [ $# -ge 2 ] || fail "$1 needs a value" ;;
+    --from | --to) [ -n "${2:-}" ] || fail "$1 needs a value" ;;
   esac
   case "$1" in
     --from) from=$2; shift 2 ;;
@@ -21,6 +21,10 @@ while [ $# -gt 0 ]; do
     *) fail "unknown argument: $1 (--from DIR-OR-URL, --to PREFIX)" ;;
   esac
 done
+if [ -z "$to" ]; then
+  [ -n "${HOME:-}" ] || fail "HOME is not set; name the directory with --to PREFIX"
+  to=$HOME/.local
+fi
 if [ -z "$from" ]; then
   case "$releases" in
     @*) from=$(dirname "$0") ;;

@@ -27,6 +27,22 @@ export function findProgram() {
   }
 }
 
+/** Limit of a line in bytes, if the server names none. */
+const LINE_BYTES = 16 << 20;
+/** Depth from which on a server may refuse to read a message. */
+const DEPTH = 100;
+
+/** Returns a message as a line. Lone surrogates, which are not Unicode, become replacement characters. */
+function encode(message) {
+  const text = JSON.stringify({jsonrpc: "2.0", ...message});
+  return text.replace(/\\(?:ud[89a-f][0-9a-f]{2}|.)/g, (escape) => (escape.length === 6 ? "\ufffd" : escape));
+}
+
+function isDeep(value, levels = DEPTH) {
+  if (typeof value !== "object" || value === null) return false;
+  return levels === 0 || Object.values(value).some((inner) => isDeep(inner, levels - 1));
+}
+
 /** A running `piton serve`. Call `close` when done. */
 export class Client {
   #child;
@@ -75,28 +91,58 @@ export class Client {
     } catch {
       return;
     }
-    const pending = this.#pending.get(message.id ?? message.params?.id);
-    if (message.method === "progress") return pending?.onProgress?.(message.params);
-    if (message.method === "warning") return this.#onWarning?.(message.params.message);
-    if (!pending) return;
-    this.#pending.delete(message.id);
-    if (!message.error) return pending.resolve(message.result);
-    const {message: text, code, data = {}} = message.error;
-    pending.reject(new PitonError(text, data.kind, data.hint, code));
+    if (typeof message !== "object" || message === null) return;
+    if (message.method !== undefined) return this.#notified(message.method, message.params ?? {});
+    for (const pending of this.#answered(message.id)) {
+      if (!message.error) {
+        pending.resolve(message.result);
+        continue;
+      }
+      const {message: text, code, data} = message.error;
+      pending.reject(new PitonError(text, data?.kind, data?.hint, code));
+    }
   }
 
-  #send(message) {
-    this.#child.stdin.write(`${JSON.stringify({jsonrpc: "2.0", ...message})}\n`);
+  #notified(method, params) {
+    try {
+      if (method === "progress") this.#pending.get(params.id)?.onProgress?.(params);
+      if (method === "warning" && params.message !== undefined) this.#onWarning?.(params.message);
+    } catch (error) {
+      // Thrown from here, it would end the process.
+      process.emitWarning(error instanceof Error ? error : String(error));
+    }
   }
 
-  /** Calls a method, and returns its result. Fails with `PitonError`. `signal` cancels the request. */
+  /** Removes the requests that an answer is for. Without an id it is for a message that the server could not read: for those that
+   * are nested deeply, or for any. */
+  #answered(id) {
+    let ids = this.#pending.has(id) ? [id] : [];
+    if (id === null) {
+      const all = [...this.#pending.keys()];
+      const deep = all.filter((one) => this.#pending.get(one).isDeep);
+      ids = deep.length > 0 ? deep : all;
+    }
+    const answered = ids.map((one) => this.#pending.get(one));
+    ids.forEach((one) => this.#pending.delete(one));
+    return answered;
+  }
+
+  #send(line) {
+    this.#child.stdin.write(`${line}\n`);
+  }
+
+  /** Calls a method, and returns its result. Fails with `PitonError`. `signal` cancels the request. Text that is not Unicode is sent
+   * with replacement characters. */
   call(method, params = {}, {onProgress, signal} = {}) {
     if (this.#failure) return Promise.reject(this.#failure);
     const id = ++this.#last;
     return new Promise((resolve, reject) => {
-      this.#pending.set(id, {resolve, reject, onProgress});
-      this.#send({id, method, params: onProgress ? {...params, progress: true} : params});
-      const cancel = () => this.#send({method: "$/cancelRequest", params: {id}});
+      const line = encode({id, method, params: onProgress ? {...params, progress: true} : params});
+      const [bytes, bytesMax] = [Buffer.byteLength(line), this.server?.limits?.line_bytes ?? LINE_BYTES];
+      if (bytes > bytesMax) throw new PitonError(`cannot send a message of ${bytes} bytes: the limit is ${bytesMax}`, "usage");
+      this.#pending.set(id, {resolve, reject, onProgress, isDeep: isDeep(params)});
+      this.#send(line);
+      const cancel = () => this.#send(encode({method: "$/cancelRequest", params: {id}}));
       if (signal?.aborted) cancel();
       else signal?.addEventListener("abort", cancel, {once: true});
     });

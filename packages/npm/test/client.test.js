@@ -1,8 +1,9 @@
 // Tests of the client, with the real program: `node --test`.
 import assert from "node:assert/strict";
-import {mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync, mkdirSync} from "node:fs";
+import {createRequire} from "node:module";
+import {chmodSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync} from "node:fs";
 import {tmpdir} from "node:os";
-import {join} from "node:path";
+import {dirname, join} from "node:path";
 import {test} from "node:test";
 import {Client, PitonError} from "piton";
 
@@ -54,6 +55,105 @@ test("errors, and many requests at a time", () =>
     await client.take(dir);
     const lists = await Promise.all(Array.from({length: 30}, () => client.list(dir)));
     assert.ok(lists.every((list) => list.length === 1));
+  }));
+
+/** Runs `work` with a client of a server that runs these lines for every message but the first. */
+async function withFake(lines, work, onWarning) {
+  const root = mkdtempSync(join(tmpdir(), "piton-npm-"));
+  const program = join(root, "fake.cjs");
+  const text = `#!${process.execPath}
+    const seen = [];
+    const say = (message) => console.log(JSON.stringify(message));
+    require("node:readline").createInterface({input: process.stdin}).on("line", (line) => {
+      const {id, method} = JSON.parse(line);
+      if (method === "initialize") return say({id, result: {}});
+      seen.push(id);
+      ${lines}
+    });`;
+  writeFileSync(program, text);
+  chmodSync(program, 0o755);
+  const client = await Client.start({program, onWarning});
+  try {
+    await work(client);
+  } finally {
+    await client.close();
+    rmSync(root, {recursive: true});
+  }
+}
+
+const nested = (depth) => (depth === 0 ? "x" : [nested(depth - 1)]);
+
+test("texts that are not Unicode are sent with replacements", {timeout: 60_000}, () =>
+  withProject(async (client, dir) => {
+    const half = "fix 😀".slice(0, 5);
+    await client.take(dir, `\\ud83d ${half}`);
+    assert.equal((await client.list(dir))[0].reason, "\\ud83d fix \ufffd");
+    const begun = await client.event(dir, "prompt", {session_id: "s", turn_id: "t", prompt: half, [half]: 1});
+    assert.equal(begun.protected, true);
+  }));
+
+test("a message that is too large or too deep is an error", {timeout: 60_000}, () =>
+  withProject(async (client, dir) => {
+    for (const content of ["x".repeat(17 << 20), nested(500)]) {
+      await assert.rejects(client.event(dir, "before_tool", {tool_input: {content}}), {name: "PitonError", kind: "usage"});
+    }
+    await assert.rejects(client.call("take", {directory: dir, reason: 10n}), TypeError);
+    assert.equal((await client.take(dir)).outcome, "taken");
+  }));
+
+test("callbacks that throw do not end the process or the client", {timeout: 60_000}, () => {
+  const notify = (method) => `say({method: "${method}", params: {id, message: "x"}});`;
+  const odd = `console.log("7\\nnull\\n[]"); say({method: "progress"}); say({method: "warning"});`;
+  return withFake(
+    `${notify("progress")} ${notify("warning")} ${odd} say({id, result: "done"});`,
+    async (client) => {
+      const failures = [];
+      const emitted = new Promise((done) => process.on("warning", (warning) => failures.push(warning.message) === 3 && done()));
+      const throwing = () => {
+        throw new Error("in a callback");
+      };
+      assert.equal(await client.call("work", {}, {onProgress: throwing}), "done");
+      assert.equal(await client.call("work"), "done");
+      await emitted;
+      assert.ok(failures.every((text) => text.includes("in a callback")), failures);
+    },
+    () => {
+      throw new Error("in a callback");
+    },
+  );
+});
+
+const REFUSAL = `say({id: null, error: {code: -32700, message: "not JSON", data: {kind: "usage"}}});`;
+
+test("an answer without an id fails the request that it can be for", {timeout: 60_000}, async () => {
+  await withFake(`if (seen.length === 2) { ${REFUSAL} say({id: seen[0], result: "plain"}); }`, async (client) => {
+    const plain = client.call("plain");
+    await assert.rejects(client.call("deep", {content: nested(120)}), {kind: "usage", code: -32700});
+    assert.equal(await plain, "plain");
+  });
+  await withFake(REFUSAL, (client) => assert.rejects(client.call("plain"), {kind: "usage", code: -32700}));
+});
+
+test("the types have every parameter of the contract, and what the server says", () =>
+  withProject(async (client) => {
+    const types = readFileSync(join(dirname(createRequire(import.meta.url).resolve("piton/package.json")), "index.d.ts"), "utf8");
+    const declared = (name) => {
+      const [, body] = types.match(new RegExp(`export (?:interface|class) ${name} [^{]*{\n(.*?)\n}`, "s")) ?? assert.fail(name);
+      return [...body.matchAll(/^  (\w+)[?]?[:(]/gm)].map(([, key]) => key).sort();
+    };
+    const {methods} = await client.call("rpc.discover");
+    const apart = ["directory", "directory_bytes", "progress"];
+    const positional = {restore: ["checkpoint"], revert: ["turn"]};
+    for (const name of ["list", "diff", "restore", "undo", "revert", "turns"]) {
+      const {params} = methods.find((method) => method.name === name);
+      const wanted = params.map((param) => param.name).filter((key) => ![...apart, ...(positional[name] ?? [])].includes(key));
+      const type = `${name[0].toUpperCase()}${name.slice(1)}Params`;
+      assert.deepEqual(declared(type), wanted.sort(), type);
+      assert.match(types, new RegExp(`^  ${name}\\(.*params\\?: ${type}\\)`, "m"));
+    }
+    assert.deepEqual(declared("ServerInfo"), Object.keys(client.server).sort());
+    assert.deepEqual(declared("ServerLimits"), Object.keys(client.server.limits).sort());
+    assert.deepEqual(declared("PitonError"), ["code", "constructor", "hint", "kind"]);
   }));
 
 test("a program that cannot be started is an error", async () => {

@@ -7,6 +7,7 @@ client may be used by several threads; their requests are worked on at the same 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import subprocess
@@ -17,6 +18,8 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
 
 __all__ = ["PROTOCOL", "Cancelled", "Client", "PitonError", "find_program"]
 
+logger = logging.getLogger(__name__)
+
 #: Version of the protocol that this client speaks.
 PROTOCOL = 1
 
@@ -25,6 +28,11 @@ Checkpoint = Union[int, str]
 #: A path. Bytes that are not UTF-8 are kept (``os.fsdecode``).
 StrPath = Union[str, "os.PathLike[str]"]
 Progress = Callable[[Dict[str, Any]], None]
+
+#: Limit of a line in bytes, if the server names none.
+_LINE_BYTES = 16 << 20
+#: Depth from which on a server may refuse to read a message.
+_DEPTH = 100
 
 
 class PitonError(Exception):
@@ -61,7 +69,7 @@ def escape(path: bytes) -> str:
     return "".join(chr(byte) if 0x21 <= byte <= 0x7E and byte != 0x25 else f"%{byte:02x}" for byte in path)
 
 
-def _path(name: str, path: StrPath) -> Dict[str, str]:
+def _path(name: str, path: StrPath) -> Dict[str, Any]:
     raw = os.fsencode(path)
     try:
         return {name: raw.decode("utf-8")}
@@ -73,9 +81,33 @@ def _paths(paths: Sequence[StrPath]) -> Dict[str, Any]:
     return {"paths_bytes": [escape(os.fsencode(path)) for path in paths]} if paths else {}
 
 
+def _encode(message: Dict[str, Any], bytes_max: int) -> bytes:
+    """Returns a message as a line. Text that is not Unicode gets replacement characters. Fails with ``usage`` if the line is too long."""
+    try:
+        text = json.dumps(message, ensure_ascii=False, allow_nan=False)
+    except RecursionError:
+        raise PitonError("cannot send the message: it is nested too deeply", "usage") from None
+    try:
+        line = text.encode()
+    except UnicodeEncodeError:
+        line = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+    if len(line) > bytes_max:
+        raise PitonError(f"cannot send a message of {len(line)} bytes: the limit is {bytes_max}", "usage")
+    return line + b"\n"
+
+
+def _is_deep(value: Any, levels: int = _DEPTH) -> bool:
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, (list, tuple)):
+        return False
+    return levels == 0 or any(_is_deep(inner, levels - 1) for inner in value)
+
+
 class _Pending:
-    def __init__(self, progress: Optional[Progress]) -> None:
+    def __init__(self, progress: Optional[Progress], is_deep: bool) -> None:
         self.done = threading.Event()
+        self.is_deep = is_deep
         self.answer: Optional[Dict[str, Any]] = None
         self.progress = progress
         self.warnings: List[str] = []
@@ -98,9 +130,12 @@ class Client:
                 command += [option, os.fspath(value)]
         self._on_warning = on_warning
         self._lock = threading.Lock()
+        # Never held together with the other lock: a write may block until answers are read.
+        self._write_lock = threading.Lock()
         self._pending: Dict[int, _Pending] = {}
         self._last = 0
         self._is_over = False
+        self.server: Dict[str, Any] = {}
         try:
             self._process = subprocess.Popen(
                 command + ["serve"],
@@ -114,7 +149,7 @@ class Client:
         self._reader = threading.Thread(target=self._read, name="piton", daemon=True)
         self._reader.start()
         try:
-            self.server: Dict[str, Any] = self.call("initialize", protocol=PROTOCOL)
+            self.server = self.call("initialize", protocol=PROTOCOL)
         except BaseException:
             self.close()
             raise
@@ -141,66 +176,91 @@ class Client:
     def _read(self) -> None:
         stdout = self._process.stdout
         assert stdout is not None
-        for line in stdout:
-            try:
-                message = json.loads(line)
-            except ValueError:
-                continue
-            if "method" in message:
-                self._notified(message["method"], message.get("params") or {})
-                continue
+        try:
+            for line in stdout:
+                self._received(line)
+        finally:
             with self._lock:
-                pending = self._pending.pop(message.get("id"), None)
-            if pending:
-                pending.answer = message
+                self._is_over = True
+                left, self._pending = list(self._pending.values()), {}
+            for pending in left:
                 pending.done.set()
+
+    def _received(self, line: bytes) -> None:
+        try:
+            message = json.loads(line)
+        except ValueError:
+            return
+        if not isinstance(message, dict):
+            return
+        if "method" in message:
+            self._notified(message["method"], message.get("params") or {})
+            return
         with self._lock:
-            self._is_over = True
-            left, self._pending = list(self._pending.values()), {}
-        for pending in left:
+            answered = self._answered(message.get("id"))
+        for pending in answered:
+            pending.answer = message
             pending.done.set()
 
-    def _notified(self, method: str, params: Dict[str, Any]) -> None:
-        with self._lock:
-            pending = self._pending.get(params.get("id", -1))
-        if method == "progress" and pending and pending.progress:
-            pending.progress(params)
-        elif method == "warning":
-            if pending:
-                pending.warnings.append(params.get("message", ""))
-            if self._on_warning:
-                self._on_warning(params.get("message", ""))
+    def _answered(self, own: Any) -> List[_Pending]:
+        """Removes the requests that an answer is for. Without an id it is for a message that the server could not read: for those that are
+        nested deeply, or for any."""
+        if own is None:
+            deep = [one for one, pending in self._pending.items() if pending.is_deep]
+            return [self._pending.pop(one) for one in deep or list(self._pending)]
+        pending = self._pending.pop(own, None) if isinstance(own, int) else None
+        return [pending] if pending else []
 
-    def _send(self, message: Dict[str, Any]) -> None:
-        stdin = self._process.stdin
-        assert stdin is not None
-        data = json.dumps(message).encode() + b"\n"
+    def _notified(self, method: str, params: Dict[str, Any]) -> None:
         try:
             with self._lock:
+                pending = self._pending.get(params.get("id", -1))
+            if method == "progress" and pending and pending.progress:
+                pending.progress(params)
+            elif method == "warning":
+                if pending:
+                    pending.warnings.append(params.get("message", ""))
+                if self._on_warning:
+                    self._on_warning(params.get("message", ""))
+        except BaseException:
+            # Without this thread, every request would wait forever.
+            logger.exception("cannot handle a notification: %s", method)
+
+    def _send(self, data: bytes) -> None:
+        stdin = self._process.stdin
+        assert stdin is not None
+        try:
+            with self._write_lock:
                 stdin.write(data)
                 stdin.flush()
         except (OSError, ValueError) as error:
             raise PitonError("the server has ended", "io") from error
 
     def call(self, method: str, progress: Optional[Progress] = None, timeout: Optional[float] = None, **params: Any) -> Any:
-        """Calls a method, and returns its result. Fails with :class:`PitonError`.
+        """Calls a method, and returns its result. Fails with :class:`PitonError`. Text that is not Unicode is sent with replacement
+        characters.
 
-        ``progress`` is called from another thread. After ``timeout`` seconds the request is cancelled; work that cannot be left half done
-        goes on to its end, and its result is returned.
+        ``progress`` is called from the thread that reads the answers: it cannot call the client, and what it raises is logged. After
+        ``timeout`` seconds the request is cancelled; work that cannot be left half done goes on to its end, and its result is returned.
         """
+        if threading.current_thread() is self._reader:
+            raise PitonError(f"cannot call `{method}` in a callback: no answer is read meanwhile", "usage")
         params = {name: value for name, value in params.items() if value is not None}
         if progress:
             params["progress"] = True
-        pending = _Pending(progress)
+        bytes_max = self.server.get("limits", {}).get("line_bytes", _LINE_BYTES)
+        with self._lock:
+            self._last += 1
+            own = self._last
+        line = _encode({"jsonrpc": "2.0", "id": own, "method": method, "params": params}, bytes_max)
+        pending = _Pending(progress, _is_deep(params))
         with self._lock:
             if self._is_over:
                 raise PitonError("the server has ended", "io")
-            self._last += 1
-            own = self._last
             self._pending[own] = pending
-        self._send({"jsonrpc": "2.0", "id": own, "method": method, "params": params})
+        self._send(line)
         if not pending.done.wait(timeout):
-            self._send({"jsonrpc": "2.0", "method": "$/cancelRequest", "params": {"id": own}})
+            self._send(_encode({"jsonrpc": "2.0", "method": "$/cancelRequest", "params": {"id": own}}, bytes_max))
             pending.done.wait()
         answer = pending.answer
         if answer is None:
@@ -226,7 +286,8 @@ class Client:
         self, checkpoint: Checkpoint = 1, to: Optional[Checkpoint] = None, paths: Sequence[StrPath] = (), directory: StrPath = "."
     ) -> Dict[str, Any]:
         """Compares a checkpoint with the files as they are, or with another checkpoint."""
-        return self.call("diff", **{"from": checkpoint}, to=to, **_paths(paths), **_path("directory", _absolute(directory)))
+        where: Dict[str, Any] = {"from": checkpoint, **_paths(paths), **_path("directory", _absolute(directory))}
+        return self.call("diff", to=to, **where)
 
     def restore(
         self, checkpoint: Checkpoint, paths: Sequence[StrPath] = (), directory: StrPath = ".", dry_run: bool = False, **more: Any
@@ -249,8 +310,12 @@ class Client:
 
     def event(self, event: str, directory: StrPath = ".", agent: Optional[str] = None, **fields: Any) -> Dict[str, Any]:
         """Reports an event of an agent: ``prompt``, ``before_tool``, ``turn_end``, ``session_start`` or ``session_end``, with
-        ``session_id``, ``turn_id``, ``prompt`` and so on. ``protected`` in the result is false if a checkpoint is missing."""
-        payload = {"event": event, "cwd": os.fspath(_absolute(directory)), **fields}
+        ``session_id``, ``turn_id``, ``prompt`` and so on. ``protected`` in the result is false if a checkpoint is missing. Fails with
+        ``invalid`` if the name of the directory is not UTF-8: events have no ``cwd_bytes``."""
+        cwd = _path("cwd", _absolute(directory))
+        if "cwd" not in cwd:
+            raise PitonError(f"cannot report an event of {cwd['cwd_bytes']}: the name is not UTF-8", "invalid", "use `take` and `restore`")
+        payload = {"event": event, **cwd, **fields}
         return self.call("event", agent=agent, payload=payload)
 
 

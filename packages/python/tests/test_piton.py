@@ -1,10 +1,14 @@
 """Tests of the client and of the manager, with the real program."""
 
+import importlib.util
 import os
+import subprocess
+import sys
 import tempfile
 import threading
 import unittest
 from pathlib import Path
+from unittest import mock
 
 import piton
 from piton import checkpoints
@@ -26,6 +30,24 @@ class Case(unittest.TestCase):
 
     def read(self, name):
         return (self.project / name).read_text()
+
+    def within_a_minute(self, work):
+        """Returns what the work returns, or raises what it raises. Fails if it hangs."""
+        done = []
+
+        def run():
+            try:
+                done.append((work(), None))
+            except BaseException as error:
+                done.append((None, error))
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        thread.join(60)
+        self.assertTrue(done, "it hangs")
+        if done[0][1]:
+            raise done[0][1]
+        return done[0][0]
 
 
 class ClientTest(Case):
@@ -88,6 +110,138 @@ class ClientTest(Case):
         client.restore(1, [name], self.project)
         self.assertEqual((self.project / name).read_bytes(), b"one")
 
+    def test_texts_that_are_not_unicode_are_sent_with_replacements(self):
+        client = self.client()
+        self.within_a_minute(lambda: client.take(self.project, os.fsdecode(b"caf\xe9") + " \ud83d\ude00"))
+        self.assertEqual(client.list(self.project)[0]["reason"], "caf\ufffd \U0001f600")
+        begun = self.within_a_minute(
+            lambda: client.event("prompt", self.project, session_id="s", turn_id="t", prompt="rm " + os.fsdecode(b"caf\xe9"))
+        )
+        self.assertTrue(begun["protected"], begun)
+
+    def test_an_event_of_a_directory_that_is_not_utf_8_is_refused(self):
+        client, odd = self.client(), self.project / os.fsdecode(b"d\xff")
+        odd.mkdir()
+        with self.assertRaises(piton.PitonError) as caught:
+            self.within_a_minute(lambda: client.event("prompt", odd, session_id="s", turn_id="t", prompt="x"))
+        self.assertEqual(caught.exception.kind, "invalid")
+        self.assertEqual(client.take(odd)["outcome"], "skipped")
+
+    def test_a_message_that_is_too_large_or_too_deep_is_an_error(self):
+        client, deep = self.client(), "x"
+        for _ in range(500):
+            deep = [deep]
+        for content in ("x" * (17 << 20), deep, [deep] * 2):
+            with self.assertRaises(piton.PitonError) as caught:
+                self.within_a_minute(lambda: client.event("before_tool", self.project, tool_input={"content": content}))
+            self.assertEqual(caught.exception.kind, "usage")
+        for content, kind in ((object(), TypeError), (float("nan"), ValueError)):
+            with self.assertRaises(kind):
+                self.within_a_minute(lambda: client.call("take", reason=content))
+        self.assertEqual(client._pending, {})
+        self.assertEqual(client.take(self.project)["outcome"], "taken")
+
+    def fake(self, *lines, on_warning=None):
+        """Returns a client of a server that answers the first message, and then runs these lines for every other one."""
+        loop = ["for line in sys.stdin:", "    seen.append(json.loads(line)['id'])", *(f"    {line}" for line in lines)]
+        return self.program(*loop, on_warning=on_warning)
+
+    def program(self, *lines, on_warning=None):
+        """Returns a client of a server that answers the first message, and then runs these lines."""
+        program = self.project.parent / "fake"
+        body = ["import json, os, sys", "seen = []", "sys.stdin = open(0, buffering=1)"]
+        body += ["say = lambda **fields: print(json.dumps(fields), flush=True)"]
+        body += ["say(id=json.loads(sys.stdin.readline())['id'], result={})", *lines]
+        program.write_text("\n".join([f"#!{sys.executable}", *body, ""]))
+        program.chmod(0o755)
+        client = piton.Client(program=program, on_warning=on_warning)
+        self.addCleanup(client.close)
+        self.addCleanup(client._process.kill)
+        return client
+
+    def test_an_answer_without_an_id_fails_the_request_that_it_can_be_for(self):
+        refusal = "say(id=None, error={'code': -32700, 'message': 'not JSON', 'data': {'kind': 'usage'}})"
+        client, deep, found = self.fake(f"if len(seen) == 2: {refusal}; say(id=seen[0], result='plain')"), "x", []
+        for _ in range(120):
+            deep = [deep]
+        thread = threading.Thread(target=lambda: found.append(client.call("plain")), daemon=True)
+        thread.start()
+        with self.assertRaises(piton.PitonError) as caught:
+            self.within_a_minute(lambda: client.call("deep", content=deep))
+        self.assertEqual((caught.exception.kind, caught.exception.code), ("usage", -32700))
+        thread.join(60)
+        self.assertEqual(found, ["plain"])
+        with self.assertRaises(piton.PitonError):
+            self.within_a_minute(lambda: self.fake(refusal).call("plain"))
+
+    def test_answers_are_read_while_a_request_is_written(self):
+        client = self.program(
+            "first = json.loads(sys.stdin.readline())['id']",
+            "say(method='progress', params={'id': first})",
+            "begun = os.read(0, 1)",
+            "for _ in range(3): say(method='warning', params={'message': 'x' * (1 << 20)})",
+            "say(id=first, result='first')",
+            "rest = begun.decode() + sys.stdin.readline()",
+            "say(id=json.loads(rest)['id'], result='second')",
+            "sys.stdin.read()",
+        )
+        found, is_read = [], threading.Event()
+        first = threading.Thread(target=lambda: found.append(client.call("first", lambda _: is_read.set())), daemon=True)
+        first.start()
+        self.assertTrue(is_read.wait(60))
+        second = self.within_a_minute(lambda: client.call("second", content="x" * (4 << 20)))
+        first.join(60)
+        self.assertEqual((found, second), (["first"], "second"))
+
+    def test_threads_with_large_messages_and_refusals(self):
+        client, outcomes = self.client(), []
+        client.take(self.project)
+        self.write("a.txt", "".join(f"{number} line\n" for number in range(60_000)))
+
+        def refused():
+            with self.assertRaises(piton.PitonError):
+                client.call("take", no_such="x" * 100_000)
+
+        def sent():
+            client.event("no_such_event", self.project, session_id="s", turn_id="t", content="x" * 1_000_000)
+
+        def repeated(work):
+            for _ in range(8):
+                work()
+            outcomes.append(work)
+
+        works = [lambda: client.diff(1, directory=self.project)] * 4 + [refused] * 3 + [sent] * 4
+        threads = [threading.Thread(target=repeated, args=(work,), daemon=True) for work in works]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        self.assertEqual(len(outcomes), len(works))
+
+    def test_callbacks_that_raise_are_logged_and_the_client_goes_on(self):
+        def raising(_):
+            raise ZeroDivisionError("in a callback")
+
+        notify = "say(method='{0}', params={{'id': seen[-1], 'message': 'x'}})"
+        lines = [notify.format("progress"), notify.format("warning"), "print('7\\nnull\\n[]', flush=True)"]
+        client = self.fake(*lines, "say(id=[], result=0); say(id=seen[-1], result=seen[-1])", on_warning=raising)
+        for _ in range(2):
+            with self.assertLogs("piton.client", "ERROR") as logged:
+                self.within_a_minute(lambda: client.call("work", progress=raising))
+            self.assertEqual(len(logged.output), 2)
+
+    def test_a_callback_cannot_wait_for_the_client(self):
+        client, caught = self.fake("say(method='progress', params={'id': seen[-1]}); say(id=seen[-1], result=1)"), []
+
+        def calling(_):
+            try:
+                client.call("inner")
+            except piton.PitonError as error:
+                caught.append(error.kind)
+
+        self.within_a_minute(lambda: client.call("work", progress=calling))
+        self.assertEqual(caught, ["usage"])
+
     def test_a_server_that_is_gone_is_an_error_and_closing_ends_it(self):
         client = self.client()
         client._process.kill()
@@ -103,6 +257,11 @@ class ManagerTest(Case):
     def setUp(self):
         super().setUp()
         self.before, checkpoints.CHECKPOINT_BASE = checkpoints.CHECKPOINT_BASE, self.base
+        self.hermes = self.project.parent / "hermes"
+        self.hermes.mkdir()
+        variables = mock.patch.dict(os.environ, HERMES_HOME=str(self.hermes))
+        variables.start()
+        self.addCleanup(variables.stop)
         self.manager = checkpoints.CheckpointManager(enabled=True)
         self.dir = str(self.project)
 
@@ -126,7 +285,7 @@ class ManagerTest(Case):
 
     def test_it_is_off_by_default_and_never_takes_too_much(self):
         self.assertFalse(checkpoints.CheckpointManager().ensure_checkpoint(self.dir))
-        for broad in ("/", str(Path.home()), "/no/such/directory"):
+        for broad in ("/", str(Path.home()), str(Path.home().parent), "/no/such/directory"):
             self.assertFalse(self.manager.ensure_checkpoint(broad), broad)
 
     def test_restore_of_all_and_of_one_file(self):
@@ -153,6 +312,68 @@ class ManagerTest(Case):
             self.assertFalse(self.manager.restore(self.dir, own, bad)["success"], bad)
         self.assertIn("not found", self.manager.restore(self.dir, "deadbeef")["error"])
 
+    def test_a_missing_file_is_not_reported_as_a_missing_checkpoint(self):
+        self.manager.ensure_checkpoint(self.dir)
+        own = self.manager.list_checkpoints(self.dir)[0]["hash"]
+        done = self.manager.restore(self.dir, own, "none.txt")
+        self.assertFalse(done["success"])
+        self.assertTrue(done["error"].startswith("Restore failed: ") and "none.txt" in done["error"], done)
+
+    def test_the_project_is_the_working_directory_whatever_is_around_it(self):
+        inner = self.project / "inner"
+        inner.mkdir()
+        (self.project / "pyproject.toml").write_text("")
+        (inner / "a.txt").write_text("inner one\n")
+        outer_manager = checkpoints.CheckpointManager(enabled=True)
+        self.assertTrue(outer_manager.ensure_checkpoint(self.dir, "outer"))
+        outer = outer_manager.list_checkpoints(self.dir)[0]["hash"]
+        self.assertEqual(self.manager.list_checkpoints(str(inner)), [])
+        for refused in (self.manager.restore(str(inner), outer), self.manager.diff(str(inner), outer)):
+            self.assertEqual((refused["success"], refused["error"]), (False, f"Checkpoint '{outer}' not found"))
+        self.assertTrue(self.manager.ensure_checkpoint(str(inner), "inner"))
+        rows = self.manager.list_checkpoints(str(inner))
+        self.assertEqual([row["reason"] for row in rows], ["inner"])
+        self.assertEqual([row["reason"] for row in self.manager.list_checkpoints(self.dir)], ["outer"])
+        for file in ("a.txt", None):
+            self.write("a.txt", "outer work\n")
+            (inner / "a.txt").write_text("bad\n")
+            self.assertNotIn("outer work", self.manager.diff(str(inner), rows[0]["hash"])["diff"])
+            self.assertTrue(self.manager.restore(str(inner), rows[0]["hash"], file)["success"])
+            self.assertEqual(((inner / "a.txt").read_text(), self.read("a.txt")), ("inner one\n", "outer work\n"))
+
+    def test_a_first_checkpoint_is_of_the_working_directory_only(self):
+        inner = self.project / "inner"
+        inner.mkdir()
+        (self.project / ".git").mkdir()
+        (inner / "b.txt").write_text("b\n")
+        self.assertTrue(self.manager.ensure_checkpoint(str(inner)))
+        self.assertEqual([one["workdir"] for one in checkpoints.store_status()["projects"]], [str(inner)])
+        self.assertEqual(self.manager.list_checkpoints(self.dir), [])
+
+    def test_a_project_with_packed_refs_is_found(self):
+        self.assertTrue(self.manager.ensure_checkpoint(self.dir, "first"))
+        own = self.manager.list_checkpoints(self.dir)[0]["hash"]
+        (ref,) = (self.base / "store/refs/hermes").iterdir()
+        (self.base / "store/packed-refs").write_text(f"# pack-refs with: peeled fully-peeled sorted \n{own} refs/hermes/{ref.name}\n")
+        ref.unlink()
+        self.assertEqual([row["hash"] for row in self.manager.list_checkpoints(self.dir)], [own])
+
+    def test_names_and_reasons_that_are_not_utf_8(self):
+        inner = self.project / os.fsdecode(b"d\xff")
+        inner.mkdir()
+        file, name = inner / os.fsdecode(b"n\xff"), os.fsdecode(b"n\xff")
+        for directory in (str(inner), self.dir):
+            file.write_bytes(b"one")
+            taken = self.within_a_minute(lambda: self.manager.ensure_checkpoint(directory, "rm " + os.fsdecode(b"caf\xe9")))
+            self.assertTrue(taken)
+            row = self.within_a_minute(lambda: self.manager.list_checkpoints(directory))[0]
+            self.assertEqual(row["reason"], "rm caf\ufffd")
+            file.write_bytes(b"two")
+            self.assertTrue(self.within_a_minute(lambda: self.manager.diff(directory, row["hash"]))["success"])
+            named = name if directory == str(inner) else os.path.join(inner.name, name)
+            done = self.within_a_minute(lambda: self.manager.restore(directory, row["hash"], named))
+            self.assertEqual((done.get("error"), file.read_bytes()), (None, b"one"))
+
     def test_diff(self):
         self.manager.ensure_checkpoint(self.dir)
         self.write("a.txt", "two\n")
@@ -161,6 +382,51 @@ class ManagerTest(Case):
         self.assertIn("-one\n+two", found["diff"])
         self.assertIn("1 file changed", found["stat"])
 
+    def test_the_stat_of_binary_files_is_that_of_git(self):
+        (self.project / "changed.bin").write_bytes(bytes(range(256)))
+        (self.project / "gone.bin").write_bytes(bytes(200))
+        (self.project / "old").write_bytes(bytes(300))
+        self.manager.ensure_checkpoint(self.dir)
+        (self.project / "changed.bin").write_bytes(bytes(range(255)))
+        (self.project / "gone.bin").unlink()
+        (self.project / "old").rename(self.project / "renamed")
+        (self.project / "new.bin").write_bytes(bytes(7) + b"\ndiff --git a/x b/x\n")
+        self.write("a.txt", "diff --git a/x b/x\nliteral 3\n")
+        found = self.manager.diff(self.dir, self.manager.list_checkpoints(self.dir)[0]["hash"])
+        self.assertEqual(
+            found["stat"].splitlines()[:4],
+            [
+                "a.txt       |   3 ++-",
+                " changed.bin | Bin 256 -> 255 bytes",
+                " gone.bin    | Bin 200 -> 0 bytes",
+                " new.bin     | Bin 0 -> 27 bytes",
+            ],
+        )
+        self.assertTrue(found["stat"].endswith("\n 5 files changed, 2 insertions(+), 1 deletion(-)"), found["stat"])
+
+    def test_nothing_raises(self):
+        self.manager.ensure_checkpoint(self.dir)
+        own = self.manager.list_checkpoints(self.dir)[0]["hash"]
+        for bad in ("a\0b", None, 7):
+            self.assertFalse(self.manager.ensure_checkpoint(bad), bad)
+            self.assertEqual(self.manager.list_checkpoints(bad), [])
+            self.assertFalse(self.manager.diff(bad, own)["success"])
+            self.assertFalse(self.manager.restore(bad, own)["success"])
+            self.assertFalse(self.manager.diff(self.dir, bad)["success"])
+            self.assertFalse(self.manager.restore(self.dir, bad)["success"])
+            self.assertIsInstance(self.manager.get_working_dir_for_path(bad), str)
+        for bad in ("a\0b", 7):
+            self.assertFalse(self.manager.restore(self.dir, own, bad)["success"])
+        for bad in (None, "many"):
+            with self.assertLogs("piton.checkpoints", "WARNING"):
+                self.assertEqual(checkpoints.prune_checkpoints(retention_days=bad), {**checkpoints._NOTHING, "errors": 1})
+        checkpoints._close()
+        with mock.patch.dict(os.environ, PITON="/no/such/program"):
+            self.assertEqual(self.manager.list_checkpoints(self.dir), [])
+            self.assertFalse(self.manager.restore(self.dir, own)["success"])
+            with self.assertLogs("piton.checkpoints", "WARNING"):
+                self.assertEqual(checkpoints.clear_legacy(), {"bytes_freed": 0, "deleted": 0})
+
     def test_max_snapshots(self):
         manager = checkpoints.CheckpointManager(enabled=True, max_snapshots=3)
         for at in range(6):
@@ -168,6 +434,56 @@ class ManagerTest(Case):
             manager.new_turn()
             self.assertTrue(manager.ensure_checkpoint(self.dir, str(at)))
         self.assertEqual([row["reason"] for row in manager.list_checkpoints(self.dir)], ["5", "4", "3"])
+
+    def configure(self, *lines):
+        (self.hermes / "config.yaml").write_text("\n".join(["checkpoints:", *(f"  {line}" for line in lines), ""]))
+
+    def files_of_the_newest_checkpoint(self):
+        with tempfile.TemporaryDirectory() as root, piton.Client(base=self.base) as client:
+            client.call("export", checkpoint=1, target=os.path.join(root, "out"), directory=self.dir)
+            return sorted(path.name for path in Path(root, "out").rglob("*") if path.is_file())
+
+    def test_the_configuration_of_the_user_holds(self):
+        self.configure("keep_ignored: false", 'exclude: ["*.gen", "private/"]', "max_snapshots: 2", "max_file_size_mb: 1")
+        (self.project / "private").mkdir()
+        for name in ("private/key", "x.gen", ".env"):
+            self.write(name, "secret\n")
+        self.write("large", "x" * (1 << 20) + "x")
+        for marker in (False, True):
+            if marker:
+                self.write("Makefile", "")
+            self.manager.new_turn()
+            self.assertTrue(self.manager.ensure_checkpoint(self.dir))
+            kept = ["Makefile", "a.txt"] if marker else ["a.txt"]
+            self.assertEqual(self.files_of_the_newest_checkpoint(), kept)
+            self.assertFalse((self.base / "store/refs/local").exists(), "ignored files and secrets are not kept")
+        for at in range(3):
+            self.write("a.txt", str(at))
+            self.manager.new_turn()
+            self.assertTrue(self.manager.ensure_checkpoint(self.dir, str(at)))
+        self.assertEqual([row["reason"] for row in self.manager.list_checkpoints(self.dir)], ["2", "1"])
+
+    def test_a_limit_of_the_caller_is_above_the_configuration_and_only_that_limit(self):
+        self.configure("max_snapshots: 9", "max_file_size_mb: 1")
+        self.write("large", "x" * (1 << 20) + "x")
+        manager = checkpoints.CheckpointManager(enabled=True, max_snapshots=2)
+        later = checkpoints.CheckpointManager(enabled=True)
+        self.assertEqual((later.max_snapshots, later.max_total_size_mb, later.max_file_size_mb), (20, 500, 10))
+        for at in range(4):
+            self.write("a.txt", str(at))
+            manager.new_turn()
+            self.assertTrue(manager.ensure_checkpoint(self.dir, str(at)))
+        self.assertEqual(len(later.list_checkpoints(self.dir)), 2)
+        self.assertEqual(self.files_of_the_newest_checkpoint(), ["a.txt"])
+        later.max_file_size_mb = 2
+        self.assertTrue(later.ensure_checkpoint(self.dir))
+        self.assertEqual(self.files_of_the_newest_checkpoint(), ["a.txt", "large"])
+
+    def test_a_configuration_that_cannot_be_used_is_logged(self):
+        self.configure("max_files: many")
+        with self.assertLogs("piton.checkpoints", "WARNING") as logged:
+            self.assertFalse(self.manager.ensure_checkpoint(self.dir))
+        self.assertIn("max_files", logged.output[0])
 
     def test_the_store_is_described_pruned_and_cleared(self):
         self.assertEqual(checkpoints.store_status()["project_count"], 0)
@@ -196,6 +512,45 @@ class ManagerTest(Case):
         (self.project / "Cargo.toml").write_text("")
         (self.project / "src").mkdir()
         self.assertEqual(self.manager.get_working_dir_for_path(str(self.project / "src/main.rs")), self.dir)
+
+    def test_the_project_of_a_file_is_never_the_home_directory(self):
+        for name in ("Makefile", "loose/f", "../Makefile"):
+            path = self.project / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_text("")
+        with mock.patch.dict(os.environ, HOME=self.dir):
+            self.assertEqual(self.manager.get_working_dir_for_path(str(self.project / "loose/f")), str(self.project / "loose"))
+            self.assertEqual(self.manager.get_working_dir_for_path("~/f"), self.dir)
+
+
+@unittest.skipUnless(importlib.util.find_spec("mypy"), "mypy is not installed")
+class TypesTest(Case):
+    def test_the_package_and_its_use_pass_the_type_checker(self):
+        self.write("use.py", "import piton\nwith piton.Client() as client:\n    rows: int = len(client.list('.', limit=1))\n")
+        # Results are JSON, which has no types.
+        command = [sys.executable, "-m", "mypy", "--strict", "--no-warn-return-any", "--cache-dir", str(self.base)]
+        command += [str(Path(piton.__file__).parent), str(self.project / "use.py")]
+        done = subprocess.run(command, capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
+
+
+class InstallerTest(Case):
+    def install(self, *options, **variables):
+        """Runs the installer with a source that has no release, so that nothing is ever installed."""
+        script = Path(__file__).resolve().parents[2] / "install.sh"
+        variables = {"PATH": os.environ["PATH"], **variables}
+        command = ["sh", str(script), "--from", str(self.project), *options]
+        done = subprocess.run(command, env=variables, capture_output=True, text=True)
+        self.assertNotEqual(done.returncode, 0)
+        return done.stderr
+
+    def test_without_a_home_directory_or_prefix_nothing_is_installed_below_the_root(self):
+        for variables in ({}, {"HOME": ""}):
+            self.assertIn("install.sh: HOME is not set; name the directory with --to PREFIX", self.install(**variables))
+            self.assertIn("SHA256SUMS", self.install("--to", self.temp.name, **variables))
+        self.assertIn("install.sh: --to needs a value", self.install("--to", "", HOME=self.temp.name))
+        self.assertIn("install.sh: --from needs a value", self.install("--from", "", HOME=self.temp.name))
+        self.assertIn("SHA256SUMS", self.install(HOME=self.temp.name))
 
 
 if __name__ == "__main__":
