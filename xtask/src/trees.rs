@@ -44,7 +44,10 @@ impl Size {
 pub(crate) struct Tree {
     pub(crate) size: Size,
     pub(crate) path: PathBuf,
+    /// Number of files and symbolic links.
     pub(crate) files: u64,
+    /// Number of symbolic links.
+    pub(crate) links: u64,
     pub(crate) bytes: u64,
     /// True if created in this run: its files are seconds old.
     pub(crate) made: bool,
@@ -71,15 +74,16 @@ pub(crate) fn prepare(work: &Path, size: Size, large: Option<&Path>) -> Result<O
         source.fill(&path).with_context(|| format!("cannot make the {} tree", size.name()))?;
         fs::write(&mark_path, mark)?;
     }
-    let (mut files, mut bytes) = (0, 0);
+    let (mut files, mut links, mut bytes) = (0, 0, 0);
     visit(&path, &mut |entry, kind| {
         files += 1;
+        links += u64::from(kind.is_symlink());
         if kind.is_file() {
             bytes += fs::read(entry)?.len() as u64;
         }
         Ok(())
     })?;
-    Ok(Some(Tree { size, path, files, bytes, made }))
+    Ok(Some(Tree { size, path, files, links, bytes, made }))
 }
 
 enum Source {

@@ -8,8 +8,13 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
+use super::frameworks;
+
 /// Versions of the compiler of C, and of the program that links for macOS with it, from PyPI.
 const ZIG: [&str; 2] = ["ziglang==0.17.0", "cargo-zigbuild==0.24.0"];
+
+/// Directory of the stubs of frameworks, below the root.
+const FRAMEWORKS: &str = "target/dist/frameworks";
 
 /// The programs of a release, which every artifact carries: the crate of each, and its name.
 const PROGRAMS: [(&str, &str); 2] = [("piton-cli", "piton"), ("piton-remote", "piton-remote")];
@@ -110,6 +115,11 @@ pub(crate) fn build(root: &Path, target: Target) -> Result<PathBuf> {
     Ok(build_dir(root).join(target.triple()).join("release"))
 }
 
+/// Builds and links the programs for a target without optimisation.
+pub(super) fn link(root: &Path, target: Target) -> Result<()> {
+    run(cargo_for(root, target)?.args(["--profile", "link"]))
+}
+
 /// Returns the names of the programs.
 pub(super) fn names() -> Vec<&'static str> {
     PROGRAMS.iter().map(|(_, name)| *name).collect()
@@ -130,7 +140,7 @@ fn cargo_for(root: &Path, target: Target) -> Result<Command> {
     let triple = target.triple();
     add_standard_library(triple)?;
     let build = if target.is_linux() { "build" } else { "zigbuild" };
-    let mut cargo = cargo(root, build)?;
+    let mut cargo = cargo(root, build, target)?;
     cargo.args(["--locked", "--target", triple]);
     for (package, _) in PROGRAMS {
         cargo.args(["-p", package]);
@@ -148,6 +158,7 @@ fn cargo_for(root: &Path, target: Target) -> Result<Command> {
         }
         cargo.env(format!("CFLAGS_{}", triple.replace('-', "_")), c_flags(root)?);
     } else {
+        frameworks::write_stubs(root, &root.join(FRAMEWORKS))?;
         let path = std::env::var_os("PATH").unwrap_or_default();
         let dirs = std::iter::once(bin).chain(std::env::split_paths(&path));
         cargo.env("PATH", std::env::join_paths(dirs)?);
@@ -184,11 +195,15 @@ fn build_dir(root: &Path) -> PathBuf {
 
 /// Returns a call of cargo in a fixed environment: neither the caller's flags nor the place of the sources is found in the
 /// program.
-fn cargo(root: &Path, command: &str) -> Result<Command> {
-    let flags = [
+fn cargo(root: &Path, command: &str, target: Target) -> Result<Command> {
+    let mut flags = vec![
         format!("--remap-path-prefix={}=/cargo", registry()?.display()),
         format!("--remap-path-prefix={}=/piton", root.display()),
     ];
+    if !target.is_linux() {
+        // Relative, as flags are part of what names of symbols are made from.
+        flags.push(format!("-Lframework={FRAMEWORKS}"));
+    }
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.arg(command).current_dir(root).env("CARGO_TARGET_DIR", build_dir(root)).env("CARGO_INCREMENTAL", "0");
     cargo.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f")).env_remove("RUSTFLAGS");

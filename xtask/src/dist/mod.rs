@@ -7,6 +7,7 @@
 
 mod archive;
 pub(crate) mod build;
+mod frameworks;
 pub(crate) mod fresh;
 mod packages;
 
@@ -46,16 +47,27 @@ pub(crate) struct DistArgs {
     /// Build again from a clone in another directory, and compare every byte
     #[arg(long)]
     twice: bool,
+    /// Only build and link the programs of the targets, without optimisation [default: both of macOS]
+    #[arg(long, conflicts_with_all = ["macos", "twice", "releases"])]
+    link: bool,
 }
 
 pub(crate) fn run(args: &DistArgs) -> Result<ExitCode> {
     let targets = match &args.targets[..] {
+        [] if args.link => Target::ALL.into_iter().filter(|target| !target.is_linux()).collect(),
         [] if args.macos => Target::ALL.to_vec(),
         [] => Target::ALL.into_iter().filter(|target| target.is_linux()).collect(),
         given => given.to_vec(),
     };
     let out = std::path::absolute(&args.out)?;
     let root = workspace_root();
+    if args.link {
+        for target in targets {
+            build::link(&root, target)?;
+            println!("{}: linked", target.name());
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
     let releases = args.releases.as_deref();
     make(&root, &targets, releases, &out)?;
     if args.twice {

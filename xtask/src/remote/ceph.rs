@@ -56,7 +56,7 @@ pub(super) fn start(scratch: &Path) -> Result<Server> {
     let endpoint = format!("http://127.0.0.1:{gateway}");
     create_bucket(&endpoint)?;
     let version = measure::text(Command::new("radosgw").arg("--version"))?;
-    Ok(Server { endpoint, version, _processes: processes })
+    Ok(Server::s3(endpoint, version, processes))
 }
 
 fn uuid() -> Result<String> {

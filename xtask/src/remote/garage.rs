@@ -54,7 +54,7 @@ api_bind_addr = \"127.0.0.1:{api}\"
         measure::run(&mut garage(arguments))?;
     }
     let version = measure::text(Command::new(&program).arg("--version"))?;
-    Ok(Server { endpoint: format!("http://127.0.0.1:{api}"), version, _processes: processes })
+    Ok(Server::s3(format!("http://127.0.0.1:{api}"), version, processes))
 }
 
 /// Builds Garage below the work directory, without optimisations: many minutes.

@@ -1,8 +1,9 @@
-//! `remote`: the suites of `piton-remote` for a long time, against S3 servers that others wrote, and beside other programs.
+//! `remote`: the suites of `piton-remote` for a long time, against servers that others wrote, and beside other programs.
 //!
 //! Servers listen on the loopback address only, keep their data in a scratch directory below the work directory, and are
 //! stopped when the command ends.
 
+mod azurite;
 mod bench;
 mod ceph;
 mod garage;
@@ -14,20 +15,34 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, Result};
 
-use self::server::{ServerKind, Work};
+use self::server::{Server, ServerKind, Work};
 use crate::trees::Size;
 use crate::workspace::workspace_root;
 
 const STRESS: &str = "stress::no_live_object_is_ever_deleted_and_every_ref_can_be_restored";
 const CONTRACT: &str = "contract::the_server_that_the_environment_names_keeps_the_contract";
 
+/// Bucket of a stress run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum StressBucket {
+    /// The server of the tests, which delays, fails, repeats, and lists what was there a while ago
+    Hostile,
+    /// A directory
+    Directory,
+    /// PyPI's moto
+    Moto,
+}
+
 #[derive(clap::Args)]
 #[command(group = clap::ArgGroup::new("what").required(true).args(["stress", "contract", "bench"]))]
 pub(crate) struct RemoteArgs {
-    /// Many machines, one collector and a hostile server
+    /// Many machines and one collector
     #[arg(long)]
     stress: bool,
-    /// Length of the stress run
+    /// Buckets of the stress run, one after the other
+    #[arg(long, value_name = "BUCKET", value_delimiter = ',', default_value = "hostile")]
+    on: Vec<StressBucket>,
+    /// Length of the stress run on each bucket
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     minutes: u64,
     /// Machines of the stress run
@@ -57,14 +72,14 @@ pub(crate) struct RemoteArgs {
 }
 
 pub(crate) fn run(args: &RemoteArgs) -> Result<ExitCode> {
-    if args.stress {
-        let mut suite = suite(STRESS);
-        suite.env("PITON_REMOTE_SECONDS", (args.minutes * 60).to_string());
-        suite.env("PITON_REMOTE_WRITERS", args.writers.to_string());
-        suite.env("PITON_REMOTE_PROJECTS", args.projects.to_string());
-        return passes(&mut suite).map(code);
-    }
     let work = Work::new(&workspace_root().join(&args.work))?;
+    if args.stress {
+        let mut all = true;
+        for bucket in &args.on {
+            all &= stress(&work, *bucket, args)?;
+        }
+        return Ok(code(all));
+    }
     if args.bench {
         bench::run(&work, args.server, args.size, args.large.as_deref())?;
         return Ok(ExitCode::SUCCESS);
@@ -73,14 +88,43 @@ pub(crate) fn run(args: &RemoteArgs) -> Result<ExitCode> {
     for kind in &args.contract {
         let server = kind.start(&work).with_context(|| format!("cannot start {}", kind.name()))?;
         println!("{}: {} at {}", kind.name(), server.version, server.endpoint);
-        let mut suite = suite(CONTRACT);
-        suite.env("PITON_REMOTE_URL", format!("s3://{}/prefix", server::BUCKET));
-        suite.env("PITON_REMOTE_ENDPOINT", &server.endpoint).envs(server::CREDENTIALS);
-        let is_kept = passes(&mut suite)?;
+        let is_kept = passes(on_server(&mut suite(CONTRACT), &server))?;
         println!("{}: {}", kind.name(), if is_kept { "keeps the contract" } else { "FAILED" });
         all &= is_kept;
     }
     Ok(code(all))
+}
+
+/// Runs the stress test on one bucket. Returns whether it passed.
+fn stress(work: &Work, bucket: StressBucket, args: &RemoteArgs) -> Result<bool> {
+    let mut suite = suite(STRESS);
+    suite.env("PITON_REMOTE_SECONDS", (args.minutes * 60).to_string());
+    suite.env("PITON_REMOTE_WRITERS", args.writers.to_string());
+    suite.env("PITON_REMOTE_PROJECTS", args.projects.to_string());
+    // Runs until the test has ended.
+    let mut server = None;
+    match bucket {
+        StressBucket::Hostile => {}
+        StressBucket::Directory => {
+            let url = format!("file://{}", work.scratch("directory")?.display());
+            suite.env("PITON_REMOTE_URL", url);
+        }
+        StressBucket::Moto => {
+            let started = ServerKind::Moto.start(work).context("cannot start moto")?;
+            println!("{} at {}", started.version, started.endpoint);
+            on_server(&mut suite, &started);
+            server = Some(started);
+        }
+    }
+    let passed = passes(&mut suite)?;
+    drop(server);
+    Ok(passed)
+}
+
+/// Gives a test the bucket on a server.
+fn on_server<'a>(suite: &'a mut Command, server: &Server) -> &'a mut Command {
+    suite.env("PITON_REMOTE_URL", format!("{}://{}/prefix", server.scheme, server::BUCKET));
+    suite.env("PITON_REMOTE_ENDPOINT", &server.endpoint).envs(server.credentials.iter().copied())
 }
 
 /// Returns the command for one test of `piton-remote`.

@@ -1,4 +1,4 @@
-//! S3 servers as child processes, with one bucket.
+//! Servers of object stores as child processes, with one bucket.
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::{ceph, garage};
+use super::{azurite, ceph, garage};
 use crate::{measure, trees};
 
 /// The bucket on each server.
@@ -32,6 +32,8 @@ pub(crate) enum ServerKind {
     Radosgw,
     /// The crate `garage` 2, which ignores conditional writes; built if it is missing
     Garage,
+    /// Microsoft's emulator of Azure, from npm
+    Azurite,
 }
 
 impl ServerKind {
@@ -40,6 +42,7 @@ impl ServerKind {
             Self::Moto => "moto",
             Self::Radosgw => "radosgw",
             Self::Garage => "garage",
+            Self::Azurite => "azurite",
         }
     }
 
@@ -50,6 +53,7 @@ impl ServerKind {
             Self::Moto => moto(work, &scratch),
             Self::Radosgw => ceph::start(&scratch),
             Self::Garage => garage::start(work, &scratch),
+            Self::Azurite => azurite::start(work, &scratch),
         }
     }
 }
@@ -78,8 +82,19 @@ impl Work {
 pub(super) struct Server {
     pub(super) endpoint: String,
     pub(super) version: String,
+    /// Scheme of the URL of the bucket.
+    pub(super) scheme: &'static str,
+    /// Variables with the credentials.
+    pub(super) credentials: &'static [(&'static str, &'static str)],
     /// Held for its end only.
     pub(super) _processes: Processes,
+}
+
+impl Server {
+    /// Returns a server of S3.
+    pub(super) fn s3(endpoint: String, version: String, processes: Processes) -> Self {
+        Self { endpoint, version, scheme: "s3", credentials: &CREDENTIALS, _processes: processes }
+    }
 }
 
 /// Processes that end with the value, the last one first.
@@ -152,5 +167,5 @@ fn moto(work: &Work, scratch: &Path) -> Result<Server> {
     processes.wait_for(port)?;
     let endpoint = format!("http://127.0.0.1:{port}");
     create_bucket(&endpoint)?;
-    Ok(Server { endpoint, version: format!("moto {version}"), _processes: processes })
+    Ok(Server::s3(endpoint, format!("moto {version}"), processes))
 }
