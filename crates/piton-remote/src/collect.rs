@@ -13,13 +13,13 @@
 
 use std::collections::HashSet;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde::Serialize;
 
 use crate::bucket::ObjectInfo;
 use crate::error::{RemoteError, RemoteErrorKind, Result};
 use crate::keys::random_name;
+use crate::parallel::try_each;
 use crate::push::LEASE_SECS;
 use crate::records::{RefKey, Tomb, WriterRecord};
 use crate::remote::{Remote, packs_in};
@@ -74,24 +74,15 @@ struct Live {
 impl Live {
     /// Reads all refs and their indexes. Fails if one of them cannot be read: what it leads to is unknown.
     fn read(remote: &Remote, keys: &HashSet<RefKey>) -> Result<Self> {
-        let live = Mutex::new(Ok(Self::default()));
-        at_once(&Vec::from_iter(keys), |key| {
-            let read = Self::of_ref(remote, key);
+        let live = Mutex::new(Self::default());
+        try_each(&Vec::from_iter(keys), AT_ONCE, |key| {
+            let read = Self::of_ref(remote, key)?;
             let mut live = live.lock().expect("no thread panics with it");
-            match (read, &mut *live) {
-                (Ok(read), Ok(live)) => {
-                    live.packs.extend(read.packs);
-                    live.indexes.extend(read.indexes);
-                    true
-                }
-                (Err(error), _) => {
-                    *live = Err(error);
-                    false
-                }
-                (Ok(_), Err(_)) => false,
-            }
-        });
-        live.into_inner().expect("no thread panics with it")
+            live.packs.extend(read.packs);
+            live.indexes.extend(read.indexes);
+            Ok(())
+        })?;
+        Ok(live.into_inner().expect("no thread panics with it"))
     }
 
     fn of_ref(remote: &Remote, key: &RefKey) -> Result<Self> {
@@ -104,19 +95,6 @@ impl Live {
         }
         Ok(live)
     }
-}
-
-/// Calls `work` for each of the items, several at the same time, until it returns false.
-fn at_once<T: Sync>(items: &[T], work: impl Fn(&T) -> bool + Sync) {
-    let next = AtomicUsize::new(0);
-    let go_on = || while items.get(next.fetch_add(1, Ordering::Relaxed)).is_some_and(&work) {};
-    std::thread::scope(|scope| {
-        for _ in 1..AT_ONCE.min(items.len()) {
-            // If no thread can be started, the others do its work.
-            let _ = std::thread::Builder::new().spawn_scoped(scope, go_on);
-        }
-        go_on();
-    });
 }
 
 /// Deletes what nothing refers to, and lists what may be deleted next time. Fails with `Invalid` if this machine was added
@@ -233,33 +211,30 @@ fn why_waiting(
 fn complete(remote: &Remote, info: &ObjectInfo, tomb: &Tomb, live: &Live, report: &mut CollectReport) -> Result<()> {
     let indexes = tomb.indexes.iter().filter(|name| !live.indexes.contains(*name)).map(|name| format!("idx/{name}"));
     let packs = tomb.packs.iter().filter(|name| !live.packs.contains(*name)).map(|name| format!("pack/{name}"));
-    let mut failure = None;
+    // Other errors than a missing permission end only the deletion of one object.
+    let failure = Mutex::new(None);
     for keys in [indexes.collect::<Vec<_>>(), packs.collect()] {
-        let done = Mutex::new((&mut *report, &mut failure));
-        at_once(&keys, |key| {
+        let report = Mutex::new(&mut *report);
+        try_each(&keys, AT_ONCE, |key| {
             let deleted = remote.bucket.head(key).and_then(|found| {
                 let bytes = found.map(|found| remote.bucket.delete(key).map(|()| found.bytes));
                 bytes.transpose()
             });
-            let mut done = done.lock().expect("no thread panics with it");
             match deleted {
                 Ok(Some(bytes)) => {
-                    done.0.deleted += 1;
-                    done.0.bytes_freed += bytes;
+                    let mut report = report.lock().expect("no thread panics with it");
+                    report.deleted += 1;
+                    report.bytes_freed += bytes;
                 }
                 Ok(None) => {}
-                Err(error) => {
-                    let is_denied = error.kind == RemoteErrorKind::Denied;
-                    *done.1 = Some(error);
-                    return !is_denied;
-                }
+                Err(error) if error.kind == RemoteErrorKind::Denied => return Err(error),
+                Err(error) => *failure.lock().expect("no thread panics with it") = Some(error),
             }
-            true
-        });
+            Ok(())
+        })?;
     }
-    match failure {
+    match failure.into_inner().expect("no thread panics with it") {
         None => remote.bucket.delete(&info.key),
-        Some(error) if error.kind == RemoteErrorKind::Denied => Err(error),
         // The tomb stays, and the next run goes on with it.
         Some(error) => {
             report.waiting.push(format!("{} is not done: {error}", info.key));

@@ -22,6 +22,7 @@ mod index;
 mod keys;
 mod local;
 mod machines;
+mod parallel;
 pub mod program;
 mod push;
 mod records;

@@ -1,5 +1,7 @@
 //! Push: new checkpoints go to the bucket. In this order: packs, an index, a look at the tombs, the ref.
 
+mod elsewhere;
+
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -22,10 +24,6 @@ const INDEXES_MAX: usize = 8;
 const DROPPED_MAX: usize = 10;
 /// Attempts, if objects that a push relies on are about to be deleted, or its id is used by another machine.
 const ATTEMPTS_MAX: usize = 5;
-/// Refs of other machines whose objects are not sent again.
-const OTHERS_MAX: usize = 1000;
-/// With fewer objects to send, those of other machines are not looked at.
-const FEW_OBJECTS: usize = 200;
 /// A pack of which less than this share is in use is replaced when indexes are merged.
 const USED_PERCENT_MIN: u64 = 50;
 
@@ -398,7 +396,7 @@ impl Pusher<'_> {
                 None => rest.push((id, kind)),
             }
         }
-        let (rest, found) = self.find_elsewhere(pushing, rest, avoid, state, &mut index)?;
+        let (rest, found) = self.without_others(pushing, rest, avoid, state, &mut index)?;
         let objects = rest.len();
         *bytes += self.send_packs(&rest, state, &mut index)?;
         let mut indexes: Vec<_> = if rewrites { Vec::new() } else { read.into_iter().map(|(_, name)| name).collect() };
@@ -425,63 +423,6 @@ impl Pusher<'_> {
             indexes,
         };
         Ok(Sent { record, packs, objects, found, is_rewritten: rewrites })
-    }
-
-    /// Adds the objects to the index that packs of other machines, or of an interrupted push, hold. Returns the others.
-    fn find_elsewhere(
-        &self,
-        pushing: &Pushing,
-        wanted: Vec<(ObjectId, ObjectKind)>,
-        avoid: &HashSet<String>,
-        state: &RemoteState,
-        index: &mut Index,
-    ) -> Result<(Vec<(ObjectId, ObjectKind)>, usize)> {
-        let mut elsewhere = Index::default();
-        for name in &state.sent {
-            let sent = self.remote.local.cached(name).and_then(|bytes| Index::decode(name, &bytes).ok());
-            for one in sent.into_iter() {
-                let is_there = |pack: &crate::index::PackInfo| {
-                    self.remote.bucket.head(&format!("pack/{}", pack.name)).is_ok_and(|found| found.is_some())
-                };
-                if one.packs.iter().all(is_there) {
-                    elsewhere.merge(&one);
-                }
-            }
-        }
-        if pushing.own.is_none() || wanted.len() > FEW_OBJECTS {
-            self.merge_others(pushing, &mut elsewhere)?;
-        }
-        let mut rest = Vec::new();
-        let mut found = 0;
-        for (id, kind) in wanted {
-            match elsewhere.get(&id).filter(|(pack, _)| !avoid.contains(&pack.name)) {
-                Some((pack, place)) => {
-                    index.add(id, pack, place);
-                    found += 1;
-                }
-                None => rest.push((id, kind)),
-            }
-        }
-        Ok((rest, found))
-    }
-
-    /// Adds the indexes of other refs, first those of the same project.
-    fn merge_others(&self, pushing: &Pushing, elsewhere: &mut Index) -> Result<()> {
-        let mut keys = self.remote.ref_keys(None)?;
-        keys.sort_by_key(|key| key.project != pushing.key.project);
-        let mut named: HashSet<_> = pushing.before.iter().flat_map(|before| before.indexes.iter().cloned()).collect();
-        for key in keys.iter().filter(|key| **key != pushing.key).take(OTHERS_MAX) {
-            // One that is corrupt or gone is no help, and no obstacle.
-            let Ok(Some(record)) = self.remote.reference(key) else { continue };
-            for name in record.indexes {
-                if let Ok(index) = self.remote.index(key, &name) {
-                    elsewhere.merge(&index);
-                    named.insert(name);
-                }
-            }
-        }
-        self.remote.local.trim_cache("idx/", &named);
-        Ok(())
     }
 
     /// Sends objects in packs of 64 MiB. Each is noted, so that an interrupted push goes on after it.

@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use piton::{BuiltPack, ObjectId, ObjectKind, decode_entry};
 
 use crate::error::{RemoteError, RemoteErrorKind, Result};
 use crate::index::{Index, ObjectPlace, PackInfo};
+use crate::parallel::try_each;
 use crate::remote::{Remote, object_name};
 use crate::seal;
 
@@ -134,27 +135,12 @@ pub(crate) fn receive(
     let parts = parts(index, ids)?;
     let bytes: u64 = parts.iter().map(|part| part.range.end - part.range.start).sum();
     meter.total.fetch_add(bytes, Ordering::Relaxed);
-    let (next, failure) = (AtomicUsize::new(0), Mutex::new(None));
-    let work = || {
-        while let Some(part) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
-            if failure.lock().expect("no thread panics with it").is_some() {
-                return;
-            }
-            if let Err(error) = meter.check().and_then(|()| receive_part(remote, part, take)) {
-                *failure.lock().expect("no thread panics with it") = Some(error);
-                return;
-            }
-            meter.done.fetch_add(part.range.end - part.range.start, Ordering::Relaxed);
-        }
-    };
-    std::thread::scope(|scope| {
-        for _ in 1..REQUESTS_AT_ONCE.min(parts.len()) {
-            // If no thread can be started, the others do its work.
-            let _ = std::thread::Builder::new().spawn_scoped(scope, work);
-        }
-        work();
-    });
-    failure.into_inner().expect("no thread panics with it").map_or(Ok(()), Err)
+    try_each(&parts, REQUESTS_AT_ONCE, |part| {
+        meter.check()?;
+        receive_part(remote, part, take)?;
+        meter.done.fetch_add(part.range.end - part.range.start, Ordering::Relaxed);
+        Ok(())
+    })
 }
 
 fn receive_part(

@@ -154,6 +154,34 @@ fn clones_of_one_repository_cost_little_more_than_one() {
     assert_eq!(machines[0].run(&["verify", "--read-data"])["findings"], serde_json::json!([]));
 }
 
+/// A later push looks at what others sent if it has much to send, however few objects that is, and in another project, too.
+#[test]
+fn one_large_file_that_another_machine_has_pushed_is_not_sent_again() {
+    let place = Place::directory();
+    let (first, phrase) = Machine::first("alpha", &place);
+    let second = Machine::joining("beta", &place, &phrase);
+    for (machine, name) in [(&first, "alpha"), (&second, "beta")] {
+        machine.write("name", name);
+        machine.take("one");
+        machine.run(&["push"]);
+    }
+    let large = Dice::new(7).noise(1 << 20);
+    let push_large = |machine: &Machine| {
+        let before = place.bytes();
+        machine.write("large", &large);
+        machine.take("two");
+        let pushed = machine.run(&["push"]);
+        (place.bytes() - before, pushed["projects"][0]["found"].as_u64())
+    };
+    let (sent, found) = push_large(&first);
+    assert!(sent > 1 << 20 && found == Some(0), "{sent} bytes, {found:?} found");
+    let (sent, found) = push_large(&second);
+    assert!(sent < 64 << 10 && found == Some(1), "{sent} bytes, {found:?} found");
+    let id = first.fetch("beta", "1", &["--project", "project"]);
+    first.restore(&id, &[]);
+    assert_eq!(fs::read(first.project().join("name")).expect("a file"), b"beta");
+}
+
 /// Two of the reported losses took the home directory with the store in it.
 #[test]
 fn after_the_home_is_gone_everything_that_was_pushed_is_back() {

@@ -109,8 +109,8 @@ impl<'a> Outgoing<'a> {
         Ok(history.iter().map(|checkpoint| SentCheckpoint::new(checkpoint, prompt_text)).collect())
     }
 
-    /// Returns the objects of these checkpoints, commits and trees before blobs, each once, without those for which `is_known` returns true and without
-    /// what only they lead to. Parents of the commits are not followed. (Z4)
+    /// Returns the objects of these checkpoints, commits and trees before blobs, each once, without those for which
+    /// `is_known` returns true and without what only they lead to. Parents of the commits are not followed. (Z4)
     pub fn objects_of(
         &self,
         checkpoints: &[CheckpointId],
@@ -140,6 +140,12 @@ impl<'a> Outgoing<'a> {
         }
         meta.extend(blobs);
         Ok(meta)
+    }
+
+    /// Returns the size of the blobs among these objects, as files. Fails with `Damaged` if one is missing.
+    pub fn bytes_of(&self, objects: &[(ObjectId, ObjectKind)]) -> Result<u64> {
+        let blobs = objects.iter().filter(|(_, kind)| *kind == ObjectKind::Blob);
+        blobs.map(|(id, _)| self.objects.blob_size(*id)).sum()
     }
 
     /// Writes a pack of the first objects in `objects` to a temporary file in `dir`. Returns it with the number of
