@@ -24,6 +24,7 @@ mod options;
 mod output;
 mod picker;
 mod platform;
+mod printable;
 mod progress;
 mod remote;
 mod request;

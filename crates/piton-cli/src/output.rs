@@ -19,6 +19,8 @@ use crate::request::Request;
 use crate::surface::Surface;
 use crate::{interrupt, usage};
 
+pub(crate) use crate::printable::{misleads, plain};
+
 pub(crate) const BAD: Style = AnsiColor::Red.on_default().bold();
 pub(crate) const WARN: Style = AnsiColor::Yellow.on_default().bold();
 const HINT: Style = AnsiColor::Cyan.on_default();
@@ -480,25 +482,6 @@ fn version(wants_json: bool, is_verbose: bool) -> ExitCode {
 /// Returns the text in a style; an empty text stays empty.
 pub(crate) fn painted(text: &str, style: Style) -> String {
     if text.is_empty() { String::new() } else { format!("{style}{text}{style:#}") }
-}
-
-/// Returns true if a character affects a terminal other than by being shown: control characters can move the cursor and
-/// more, and bidirectional formatting can make a name look like another one.
-pub(crate) fn misleads(character: char) -> bool {
-    let turns_around =
-        matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    turns_around || character.is_control() || matches!(character, '\u{2028}' | '\u{2029}')
-}
-
-/// Makes text from a store or a file name safe for a terminal: replaces line ends by spaces and misleading characters
-/// by U+FFFD.
-pub(crate) fn plain(text: &str) -> String {
-    let shown = |character: char| match character {
-        '\n' => ' ',
-        other if misleads(other) => '\u{fffd}',
-        other => other,
-    };
-    text.chars().map(shown).collect()
 }
 
 /// Formats a number of bytes for people: `4.2 MB`.

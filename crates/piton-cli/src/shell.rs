@@ -1,5 +1,7 @@
 //! Quoting and splitting of command lines.
 
+use crate::printable::plain;
+
 /// Quotes a word so that every shell, and Python's `shlex`, reads it back unchanged.
 pub(crate) fn quote(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,:@%=".contains(c);
@@ -14,7 +16,7 @@ pub(crate) fn quote(word: &str) -> String {
 /// UTF-8 is written as `$'...'` with escapes, which bash, zsh, ksh and newer POSIX shells read.
 pub(crate) fn quote_bytes(word: &[u8]) -> String {
     match std::str::from_utf8(word) {
-        Ok(text) if crate::output::plain(text) == text => return quote(text),
+        Ok(text) if plain(text) == text => return quote(text),
         _ => {}
     }
     let escaped = word.iter().map(|byte| match byte {
