@@ -90,6 +90,21 @@ mod tests {
     use crate::store::kit::store;
 
     #[test]
+    fn a_restore_at_work_does_not_count_as_interrupted() {
+        let temp = tempfile::tempdir().expect("a directory");
+        let store = store(&temp);
+        let project = ProjectId::of(temp.path());
+        let held = store.locks.share().expect("the store");
+        let locked = store.locks.lock_project(&held, &project).expect("a lock");
+        let id = CheckpointId::from_hex("7".repeat(40).as_bytes()).expect("an id");
+        let intent = Intent { target: id, safety: id, paths: Vec::new(), tokens: Vec::new(), rest: Map::new() };
+        store.intents.note(&locked, &project, &intent).expect("a file");
+        assert_eq!(store.interrupted_restore(&project).expect("readable"), None);
+        drop(locked);
+        assert!(store.interrupted_restore(&project).expect("readable").is_some());
+    }
+
+    #[test]
     fn an_intent_of_any_version_is_read_and_its_unknown_keys_are_kept() {
         let temp = tempfile::tempdir().expect("a directory");
         let store = store(&temp);

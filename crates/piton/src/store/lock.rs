@@ -154,6 +154,13 @@ impl Locks {
             || [GATE, URGENT].iter().any(|name| is_refused(name, File::try_lock_shared))
     }
 
+    /// Calls `read` if no process holds the project's lock; `None` if one does. Does not create the lock file.
+    pub(super) fn while_idle<T>(&self, project: &ProjectId, read: impl FnOnce() -> T) -> Option<T> {
+        let file = File::open(self.layout.lock(project.as_str())).ok();
+        let is_held = |file: &File| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
+        if file.as_ref().is_some_and(is_held) { None } else { Some(read()) }
+    }
+
     /// Blocks until no other process answers a prompt in place of an agent. Returns `None` if there is no lock file and
     /// none can be made.
     pub(crate) fn lock_prompts(&self) -> Result<Option<File>> {

@@ -338,9 +338,14 @@ impl Store {
         self.catalog.projects()
     }
 
-    /// Returns the interrupted restore of a project, if there is one. Fails with `Damaged` if its intent is corrupt.
+    /// Returns the interrupted restore of a project, if there is one. `None` while another command works on the project,
+    /// which may be the restore itself. Fails with `Damaged` if its intent is corrupt.
     pub fn interrupted_restore(&self, project: &ProjectId) -> Result<Option<Intent>> {
-        self.intents.get(project)
+        if self.intents.get(project)?.is_none() {
+            return Ok(None);
+        }
+        // Read again under the lock: a restore that held it until now has removed its intent.
+        self.locks.while_idle(project, || self.intents.get(project)).unwrap_or(Ok(None))
     }
 
     /// Returns the directory that holds everything.
