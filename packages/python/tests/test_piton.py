@@ -203,7 +203,7 @@ class ClientTest(Case):
                 client.call("take", no_such="x" * 100_000)
 
         def sent():
-            client.event("no_such_event", self.project, session_id="s", turn_id="t", content="x" * 1_000_000)
+            client.event("session_start", self.project, session_id="s", turn_id="t", content="x" * 1_000_000)
 
         def repeated(work):
             for _ in range(8):
