@@ -28,6 +28,8 @@ Checkpoint = Union[int, str]
 #: A path. Bytes that are not UTF-8 are kept (``os.fsdecode``).
 StrPath = Union[str, "os.PathLike[str]"]
 Progress = Callable[[Dict[str, Any]], None]
+#: Paths, or one alone.
+Paths = Union[StrPath, Sequence[StrPath]]
 
 #: Limit of a line in bytes, if the server names none.
 _LINE_BYTES = 16 << 20
@@ -77,8 +79,10 @@ def _path(name: str, path: StrPath) -> Dict[str, Any]:
         return {f"{name}_bytes": escape(raw)}
 
 
-def _paths(paths: Sequence[StrPath]) -> Dict[str, Any]:
-    return {"paths_bytes": [escape(os.fsencode(path)) for path in paths]} if paths else {}
+def _paths(paths: Paths) -> Dict[str, Any]:
+    # A text is a sequence, too: of its letters.
+    several = [paths] if isinstance(paths, (str, os.PathLike)) else paths
+    return {"paths_bytes": [escape(os.fsencode(path)) for path in several]} if several else {}
 
 
 def _encode(message: Dict[str, Any], bytes_max: int) -> bytes:
@@ -283,14 +287,14 @@ class Client:
         return self.call("list", limit=limit, **_path("directory", _absolute(directory)))
 
     def diff(
-        self, checkpoint: Checkpoint = 1, to: Optional[Checkpoint] = None, paths: Sequence[StrPath] = (), directory: StrPath = "."
+        self, checkpoint: Checkpoint = 1, to: Optional[Checkpoint] = None, paths: Paths = (), directory: StrPath = "."
     ) -> Dict[str, Any]:
         """Compares a checkpoint with the files as they are, or with another checkpoint."""
         where: Dict[str, Any] = {"from": checkpoint, **_paths(paths), **_path("directory", _absolute(directory))}
         return self.call("diff", to=to, **where)
 
     def restore(
-        self, checkpoint: Checkpoint, paths: Sequence[StrPath] = (), directory: StrPath = ".", dry_run: bool = False, **more: Any
+        self, checkpoint: Checkpoint, paths: Paths = (), directory: StrPath = ".", dry_run: bool = False, **more: Any
     ) -> Dict[str, Any]:
         """Makes files equal to a checkpoint. What is there is saved first: :meth:`undo` brings it back."""
         where = {**_paths(paths), **_path("directory", _absolute(directory))}
@@ -300,7 +304,7 @@ class Client:
         """Goes back to before the last restore."""
         return self.call("undo", **_path("directory", _absolute(directory)), **more)
 
-    def revert(self, turn: Checkpoint, paths: Sequence[StrPath] = (), directory: StrPath = ".", **more: Any) -> Dict[str, Any]:
+    def revert(self, turn: Checkpoint, paths: Paths = (), directory: StrPath = ".", **more: Any) -> Dict[str, Any]:
         """Takes back one turn, and keeps everything else."""
         return self.call("revert", turn=turn, **_paths(paths), **_path("directory", _absolute(directory)), **more)
 

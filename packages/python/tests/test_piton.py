@@ -242,6 +242,20 @@ class ClientTest(Case):
         self.within_a_minute(lambda: client.call("work", progress=calling))
         self.assertEqual(caught, ["usage"])
 
+    def test_a_path_alone_is_not_taken_for_its_letters(self):
+        client = self.client()
+        self.write("b", "b\n")
+        first = client.take(self.project)["id"]
+        for name in ("a.txt", "b"):
+            self.write(name, "changed\n")
+        self.assertEqual(client.diff(first, paths="b", directory=self.project)["files_changed"], 1)
+        report = client.restore(first, paths="a.txt", directory=self.project)
+        self.assertEqual((report["written"], self.read("a.txt"), self.read("b")), (1, "one\n", "changed\n"))
+        client.restore(first, paths=Path("b"), directory=self.project)
+        self.assertEqual(self.read("b"), "b\n")
+        with self.assertRaises(piton.PitonError):
+            client.restore(first, paths="", directory=self.project)
+
     def test_a_server_that_is_gone_is_an_error_and_closing_ends_it(self):
         client = self.client()
         client._process.kill()
