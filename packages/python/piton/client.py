@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sysconfig
 import threading
+import weakref
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
 
@@ -118,7 +119,7 @@ class _Pending:
 
 
 class Client:
-    """A running ``piton serve``. Use it in a ``with`` statement, or call :meth:`close`."""
+    """A running ``piton serve``. Use it in a ``with`` statement, or call :meth:`close`. A forked process cannot use that of its parent."""
 
     def __init__(
         self,
@@ -150,6 +151,7 @@ class Client:
             )
         except OSError as error:
             raise PitonError(f"cannot start {command[0]}: {error}", "io") from error
+        _clients.add(self)
         self._reader = threading.Thread(target=self._read, name="piton", daemon=True)
         self._reader.start()
         try:
@@ -325,3 +327,21 @@ class Client:
 
 def _absolute(directory: StrPath) -> Path:
     return Path(os.path.abspath(os.fspath(directory)))
+_clients: "weakref.WeakSet[Client]" = weakref.WeakSet()
+
+
+def _give_up_after_fork() -> None:
+    """Gives up the clients of the parent process. A copy of the pipe to the server would keep it from ever reading the end."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for client in list(_clients):
+        client._is_over = True
+        client._lock, client._write_lock = threading.Lock(), threading.Lock()
+        for pipe in (client._process.stdin, client._process.stdout):
+            if pipe and not pipe.closed:
+                os.dup2(nowhere, pipe.fileno(), inheritable=False)
+    os.close(nowhere)
+
+
+os.register_at_fork(after_in_child=_give_up_after_fork)
+
+

@@ -256,6 +256,27 @@ class ClientTest(Case):
         with self.assertRaises(piton.PitonError):
             client.restore(first, paths="", directory=self.project)
 
+    def test_closing_does_not_wait_for_forked_processes(self):
+        client = self.client()
+        (answers, answer), (ends, end) = os.pipe(), os.pipe()
+        forked = os.fork()
+        if forked == 0:
+            try:
+                client.list(self.project)
+                os.write(answer, b"no error")
+            except piton.PitonError as error:
+                os.write(answer, error.kind.encode())
+            os.read(ends, 1)
+            os._exit(0)
+        try:
+            self.assertEqual(os.read(answers, 10), b"io")
+            self.within_a_minute(client.close)
+        finally:
+            os.write(end, b"x")
+            os.waitpid(forked, 0)
+            for pipe in (answers, answer, ends, end):
+                os.close(pipe)
+
     def test_a_server_that_is_gone_is_an_error_and_closing_ends_it(self):
         client = self.client()
         client._process.kill()
