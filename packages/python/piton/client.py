@@ -28,9 +28,9 @@ PROTOCOL = 1
 Checkpoint = Union[int, str]
 #: A path. Bytes that are not UTF-8 are kept (``os.fsdecode``).
 StrPath = Union[str, "os.PathLike[str]"]
-Progress = Callable[[Dict[str, Any]], None]
 #: Paths, or one alone.
 Paths = Union[StrPath, Sequence[StrPath]]
+Progress = Callable[[Dict[str, Any]], None]
 
 #: Limit of a line in bytes, if the server names none.
 _LINE_BYTES = 16 << 20
@@ -156,8 +156,11 @@ class Client:
         self._reader.start()
         try:
             self.server = self.call("initialize", protocol=PROTOCOL)
-        except BaseException:
+        except BaseException as error:
             self.close()
+            if isinstance(error, PitonError) and error.kind == "io":
+                code = self._process.returncode
+                raise PitonError(f"cannot start {command[0]}: it ended with code {code} before it answered", "io") from error
             raise
 
     def __enter__(self) -> "Client":
@@ -325,8 +328,6 @@ class Client:
         return self.call("event", agent=agent, payload=payload)
 
 
-def _absolute(directory: StrPath) -> Path:
-    return Path(os.path.abspath(os.fspath(directory)))
 _clients: "weakref.WeakSet[Client]" = weakref.WeakSet()
 
 
@@ -345,3 +346,5 @@ def _give_up_after_fork() -> None:
 os.register_at_fork(after_in_child=_give_up_after_fork)
 
 
+def _absolute(directory: StrPath) -> Path:
+    return Path(os.path.abspath(os.fspath(directory)))

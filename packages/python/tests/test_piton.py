@@ -277,6 +277,12 @@ class ClientTest(Case):
             for pipe in (answers, answer, ends, end):
                 os.close(pipe)
 
+    def test_a_program_that_is_no_server_is_named(self):
+        for program, words in (("/no/such/program", "No such file"), ("false", "code 1"), ("true", "code 0")):
+            with self.assertRaisesRegex(piton.PitonError, f"cannot start {program}: .*{words}") as caught:
+                piton.Client(program)
+            self.assertEqual(caught.exception.kind, "io")
+
     def test_a_server_that_is_gone_is_an_error_and_closing_ends_it(self):
         client = self.client()
         client._process.kill()
