@@ -283,6 +283,16 @@ class ClientTest(Case):
                 piton.Client(program)
             self.assertEqual(caught.exception.kind, "io")
 
+    def test_the_package_runs_the_program(self):
+        def run(**variables):
+            path = os.pathsep.join(sys.path)
+            command = [sys.executable, "-m", "piton", "--version"]
+            return subprocess.run(command, env={**os.environ, "PYTHONPATH": path, **variables}, capture_output=True, text=True)
+
+        self.assertRegex(run().stdout, r"^piton \d")
+        missing = run(PITON="/no/such/program")
+        self.assertEqual((missing.returncode, missing.stderr), (1, "error: cannot start /no/such/program: No such file or directory\n"))
+
     def test_a_server_that_is_gone_is_an_error_and_closing_ends_it(self):
         client = self.client()
         client._process.kill()
