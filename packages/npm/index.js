@@ -16,15 +16,20 @@ export class PitonError extends Error {
   }
 }
 
-/** Returns the path of the program: `$PITON`, else that of the package for this platform, else `piton` on the search path. */
-export function findProgram() {
+/** Returns `$PITON`, else the program of the package for this platform, else null. */
+export function ownProgram() {
   if (process.env.PITON) return process.env.PITON;
   try {
     const found = createRequire(import.meta.url).resolve(`piton-${process.platform}-${process.arch}/package.json`);
     return join(dirname(found), "bin", "piton");
   } catch {
-    return "piton";
+    return null;
   }
+}
+
+/** Returns the path of the program: `$PITON`, else that of the package for this platform, else `piton` on the search path. */
+export function findProgram() {
+  return ownProgram() ?? "piton";
 }
 
 /** Limit of a line in bytes, if the server names none. */

@@ -1,7 +1,9 @@
 // Tests of the client, with the real program: `node --test`.
 import assert from "node:assert/strict";
 import {createRequire} from "node:module";
-import {chmodSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync} from "node:fs";
+import {spawnSync} from "node:child_process";
+import {getEventListeners} from "node:events";
+import {chmodSync, copyFileSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, symlinkSync, writeFileSync} from "node:fs";
 import {tmpdir} from "node:os";
 import {dirname, join} from "node:path";
 import {test} from "node:test";
@@ -156,6 +158,17 @@ test("the types have every parameter of the contract, and what the server says",
     assert.deepEqual(declared("PitonError"), ["code", "constructor", "hint", "kind"]);
   }));
 
-test("a program that cannot be started is an error", async () => {
-  await assert.rejects(Client.start({program: "/no/such/program"}), {kind: "io"});
+test("without the package of the platform, the command is an error, and does not start itself", {timeout: 60_000}, () => {
+  const root = mkdtempSync(join(tmpdir(), "piton-npm-"));
+  const own = dirname(createRequire(import.meta.url).resolve("piton/package.json"));
+  for (const name of ["package.json", "index.js", "bin.js"]) copyFileSync(join(own, name), join(root, name));
+  // As npm installs it.
+  symlinkSync("bin.js", join(root, "piton"));
+  chmodSync(join(root, "bin.js"), 0o755);
+  const {PITON: _, ...env} = process.env;
+  const path = `${root}:${env.PATH}`;
+  const done = spawnSync(join(root, "piton"), ["--version"], {env: {...env, PATH: path}, encoding: "utf8", timeout: 30_000});
+  rmSync(root, {recursive: true});
+  assert.equal(done.status, 1, done.error);
+  assert.match(done.stderr, /^error: the package piton-\S+, which has the program, is not installed\n/);
 });
