@@ -85,7 +85,10 @@ export class Client {
 
   #fail(failure) {
     this.#failure ??= failure;
-    for (const {reject} of this.#pending.values()) reject(failure);
+    for (const {reject, forget} of this.#pending.values()) {
+      forget();
+      reject(failure);
+    }
     this.#pending.clear();
   }
 
@@ -103,6 +106,7 @@ export class Client {
         pending.resolve(message.result);
         continue;
       }
+      pending.forget();
       const {message: text, code, data} = message.error;
       pending.reject(new PitonError(text, data?.kind, data?.hint, code));
     }
@@ -150,6 +154,10 @@ export class Client {
       const cancel = () => this.#send(encode({method: "$/cancelRequest", params: {id}}));
       if (signal?.aborted) cancel();
       else signal?.addEventListener("abort", cancel, {once: true});
+      // A signal may be that of many calls.
+      const forget = () => signal?.removeEventListener("abort", cancel);
+      this.#pending.set(id, {resolve, reject, forget, onProgress, isDeep: isDeep(params)});
+      this.#send(line);
     });
   }
 

@@ -158,6 +158,14 @@ test("the types have every parameter of the contract, and what the server says",
     assert.deepEqual(declared("PitonError"), ["code", "constructor", "hint", "kind"]);
   }));
 
+test("a signal keeps no listener of a call that is done", () =>
+  withProject(async (client, dir) => {
+    const {signal} = new AbortController();
+    await client.call("list", {directory: dir}, {signal});
+    await assert.rejects(client.call("no such", {}, {signal}));
+    assert.deepEqual(getEventListeners(signal, "abort"), []);
+  }));
+
 test("without the package of the platform, the command is an error, and does not start itself", {timeout: 60_000}, () => {
   const root = mkdtempSync(join(tmpdir(), "piton-npm-"));
   const own = dirname(createRequire(import.meta.url).resolve("piton/package.json"));
