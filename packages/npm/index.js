@@ -55,21 +55,24 @@ export class Client {
   #last = 0;
   #failure = null;
   #ended;
+  #isBegun = false;
   #onWarning;
 
   constructor({program, base, config, env, onWarning} = {}) {
     const args = [...(base ? ["--base", base] : []), ...(config ? ["--config", config] : []), "serve"];
     this.#onWarning = onWarning;
-    const child = spawn(program ?? findProgram(), args, {stdio: ["pipe", "pipe", "ignore"], env: {...process.env, ...env}});
+    const path = program ?? findProgram();
+    const child = spawn(path, args, {stdio: ["pipe", "pipe", "ignore"], env: {...process.env, ...env}});
     this.#child = child;
     child.stdin.on("error", () => {});
     this.#ended = new Promise((done) => {
       child.on("error", (error) => {
-        this.#fail(new PitonError(`cannot start piton: ${error.message}`, "io"));
+        this.#fail(new PitonError(`cannot start ${path}: ${error.message}`, "io"));
         done(null);
       });
       child.on("close", (code) => {
-        this.#fail(new PitonError("the server has ended", "io"));
+        const why = this.#isBegun ? "the server has ended" : `cannot start ${path}: it ended with code ${code} before it answered`;
+        this.#fail(new PitonError(why, "io"));
         done(code);
       });
     });
@@ -101,12 +104,13 @@ export class Client {
     }
     if (typeof message !== "object" || message === null) return;
     if (message.method !== undefined) return this.#notified(message.method, message.params ?? {});
+    this.#isBegun = true;
     for (const pending of this.#answered(message.id)) {
+      pending.forget();
       if (!message.error) {
         pending.resolve(message.result);
         continue;
       }
-      pending.forget();
       const {message: text, code, data} = message.error;
       pending.reject(new PitonError(text, data?.kind, data?.hint, code));
     }
@@ -149,15 +153,13 @@ export class Client {
       const line = encode({id, method, params: onProgress ? {...params, progress: true} : params});
       const [bytes, bytesMax] = [Buffer.byteLength(line), this.server?.limits?.line_bytes ?? LINE_BYTES];
       if (bytes > bytesMax) throw new PitonError(`cannot send a message of ${bytes} bytes: the limit is ${bytesMax}`, "usage");
-      this.#pending.set(id, {resolve, reject, onProgress, isDeep: isDeep(params)});
-      this.#send(line);
       const cancel = () => this.#send(encode({method: "$/cancelRequest", params: {id}}));
-      if (signal?.aborted) cancel();
-      else signal?.addEventListener("abort", cancel, {once: true});
       // A signal may be that of many calls.
       const forget = () => signal?.removeEventListener("abort", cancel);
       this.#pending.set(id, {resolve, reject, forget, onProgress, isDeep: isDeep(params)});
       this.#send(line);
+      if (signal?.aborted) cancel();
+      else signal?.addEventListener("abort", cancel, {once: true});
     });
   }
 

@@ -158,6 +158,13 @@ test("the types have every parameter of the contract, and what the server says",
     assert.deepEqual(declared("PitonError"), ["code", "constructor", "hint", "kind"]);
   }));
 
+test("a program that is no server is named", async () => {
+  for (const [program, words] of [["/no/such/program", "ENOENT"], ["false", "code 1"], ["true", "code 0"]]) {
+    const named = (error) => error.kind === "io" && error.message.startsWith(`cannot start ${program}: `) && error.message.includes(words);
+    await assert.rejects(Client.start({program}), named, program);
+  }
+});
+
 test("a signal keeps no listener of a call that is done", () =>
   withProject(async (client, dir) => {
     const {signal} = new AbortController();
