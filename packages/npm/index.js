@@ -62,7 +62,8 @@ export class Client {
     const args = [...(base ? ["--base", base] : []), ...(config ? ["--config", config] : []), "serve"];
     this.#onWarning = onWarning;
     const path = program ?? findProgram();
-    const child = spawn(path, args, {stdio: ["pipe", "pipe", "ignore"], env: {...process.env, ...env}});
+    // Ctrl-C in the terminal is for the program, which may go on: it interrupts a turn of an agent. Hence a session of its own.
+    const child = spawn(path, args, {stdio: ["pipe", "pipe", "ignore"], env: {...process.env, ...env}, detached: true});
     this.#child = child;
     child.stdin.on("error", () => {});
     this.#ended = new Promise((done) => {

@@ -1,7 +1,7 @@
 // Tests of the client, with the real program: `node --test`.
 import assert from "node:assert/strict";
 import {createRequire} from "node:module";
-import {spawnSync} from "node:child_process";
+import {spawn, spawnSync} from "node:child_process";
 import {getEventListeners} from "node:events";
 import {chmodSync, copyFileSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, symlinkSync, writeFileSync} from "node:fs";
 import {tmpdir} from "node:os";
@@ -157,6 +157,24 @@ test("the types have every parameter of the contract, and what the server says",
     assert.deepEqual(declared("ServerLimits"), Object.keys(client.server.limits).sort());
     assert.deepEqual(declared("PitonError"), ["code", "constructor", "hint", "kind"]);
   }));
+
+test("an interrupt in the terminal does not end the server", {timeout: 60_000}, async () => {
+  const root = mkdtempSync(join(tmpdir(), "piton-npm-"));
+  const own = createRequire(import.meta.url).resolve("piton");
+  const text = `
+    import {Client} from ${JSON.stringify(own)};
+    process.on("SIGINT", () => {});
+    const client = await Client.start({base: ${JSON.stringify(join(root, "base"))}, config: "/dev/null"});
+    process.kill(-process.pid, "SIGINT");
+    console.log((await client.list(${JSON.stringify(root)})).length);
+    await client.close();`;
+  writeFileSync(join(root, "interrupted.mjs"), text);
+  const child = spawn(process.execPath, [join(root, "interrupted.mjs")], {detached: true, stdio: ["ignore", "pipe", "inherit"]});
+  let said = "";
+  for await (const chunk of child.stdout) said += chunk;
+  rmSync(root, {recursive: true});
+  assert.equal(said, "0\n");
+});
 
 test("a program that is no server is named", async () => {
   for (const [program, words] of [["/no/such/program", "ENOENT"], ["false", "code 1"], ["true", "code 0"]]) {

@@ -148,6 +148,8 @@ class Client:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 env={**os.environ, **env} if env else None,
+                # Ctrl-C in the terminal is for the program, which may go on: it interrupts a turn of an agent.
+                start_new_session=True,
             )
         except OSError as error:
             raise PitonError(f"cannot start {command[0]}: {error}", "io") from error

@@ -277,6 +277,20 @@ class ClientTest(Case):
             for pipe in (answers, answer, ends, end):
                 os.close(pipe)
 
+    def test_an_interrupt_in_the_terminal_does_not_end_the_server(self):
+        self.write(
+            "interrupted.py",
+            "import os, signal, sys, piton\n"
+            "signal.signal(signal.SIGINT, lambda *_: None)\n"
+            "with piton.Client(base=sys.argv[1], config=os.devnull) as client:\n"
+            "    os.killpg(os.getpgrp(), signal.SIGINT)\n"
+            "    print(client.take(sys.argv[2])['outcome'])\n",
+        )
+        command = [sys.executable, str(self.project / "interrupted.py"), str(self.base), str(self.project)]
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        done = subprocess.run(command, env=env, start_new_session=True, capture_output=True, text=True)
+        self.assertEqual((done.stdout, done.stderr), ("taken\n", ""))
+
     def test_a_program_that_is_no_server_is_named(self):
         for program, words in (("/no/such/program", "No such file"), ("false", "code 1"), ("true", "code 0")):
             with self.assertRaisesRegex(piton.PitonError, f"cannot start {program}: .*{words}") as caught:
