@@ -5,6 +5,7 @@ use super::spec::{PayloadSpec, Spec, ToolSpec};
 
 pub(super) static SPEC: Spec = Spec {
     name: "plain",
+    title: "your agent",
     payload: PayloadSpec {
         event_key: |fields| if fields.contains_key("hook_event_name") { "hook_event_name" } else { "event" },
         events: &[

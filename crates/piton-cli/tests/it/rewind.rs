@@ -276,6 +276,12 @@ fn what_is_no_prompt_or_no_known_agent_is_declined() {
     );
     let ran = piton(&sandbox, ["rewind", "1"]).failed(1);
     assert!(ran.stderr.contains("piton cannot fork conversations of Cursor"), "{ran:?}");
+    sandbox.write("file", "3");
+    let event =
+        json!({"event": "prompt", "cwd": sandbox.project(), "session_id": "s", "turn_id": "t", "prompt": "do it"});
+    hook(&sandbox, &["plain"], event.to_string());
+    let ran = piton(&sandbox, ["rewind", "1"]).failed(1);
+    assert!(ran.stderr.contains("piton cannot fork conversations of your agent"), "{ran:?}");
     piton(&sandbox, ["rewind", "9"]).failed(4);
     piton(&sandbox, ["rewind", "no-such-turn"]).failed(2);
 }
