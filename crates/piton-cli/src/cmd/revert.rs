@@ -7,7 +7,7 @@ use std::io::IsTerminal as _;
 use clap::Args;
 use piton::{
     Checkpoint, Error, ErrorKind, Hint, History, InTheWay, Project, RevertConflict, RevertOptions, RevertOutcome,
-    RevertReport, Store, Turn, restore_keeping_edits, revert, tell_sessions_of_revert,
+    RevertReport, Store, Turn, list_turns, restore_keeping_edits, revert, tell_sessions_of_revert,
 };
 
 use super::hunks;
@@ -75,7 +75,8 @@ pub(crate) fn run(args: &RevertArgs, context: &Context, output: &Output) -> anyh
     let store = context.store_with_checkpoints()?;
     let project = context.project(Some(&store))?;
     check_from_here(&paths, &store, &project, context, output)?;
-    let turn = History::of(&store, &project)?.turn(&args.turn, args.agent.as_deref())?;
+    let turn = History::of(&store, &project)?.turn(&args.turn, args.agent.as_deref());
+    let turn = turn.map_err(|error| without_checkpoint(&args.turn, &store, &project).unwrap_or(error))?;
     let options = RevertOptions {
         paths: &paths,
         hunks: &hunks,
@@ -105,6 +106,19 @@ pub(crate) fn run(args: &RevertArgs, context: &Context, output: &Output) -> anyh
     };
     let skip_conflicts = args.skip_conflicts;
     job.carry_out(RevertOptions { paths: &chosen.paths, hunks: &chosen.hunks, skip_conflicts, ..options }, true)
+}
+
+/// Returns the error for a turn, named by its own id, that has no checkpoint; `None` for every other name.
+fn without_checkpoint(name: &str, store: &Store, project: &Project) -> Option<Error> {
+    let turns = list_turns(store, project, usize::MAX).ok()?;
+    let turn = turns.iter().find(|turn| turn.record.turn == name && turn.before.is_none())?;
+    let why = match turn.record.missed.as_deref() {
+        Some("empty") => "the directory was empty at its prompt, so that it has no checkpoint".to_owned(),
+        Some(missed) => format!("it has no checkpoint: {missed}"),
+        None => "its checkpoint is gone".to_owned(),
+    };
+    let error = Error::new(ErrorKind::NotFound, format!("revert the turn {name}")).because(why);
+    Some(error.with_hint("`piton turns` lists the turns"))
 }
 
 /// Runs `piton restore --keep-edits`: takes back every turn since a checkpoint, and keeps the user's edits.

@@ -42,6 +42,26 @@ fn a_turn_is_taken_back_by_a_program() {
     assert!(client.end().success());
 }
 
+/// A turn that began in an empty directory has nothing to go back to: the error says so, and does not take its id for
+/// that of a checkpoint.
+#[test]
+fn a_turn_without_a_checkpoint_is_refused_for_that_reason() {
+    let sandbox = Sandbox::new();
+    let dir = sandbox.project();
+    let mut client = Client::start(&sandbox);
+    let payload = json!({"event": "prompt", "cwd": dir, "session_id": "s", "turn_id": "t1", "prompt": "begin"});
+    client.result("event", &json!({"payload": payload}));
+    sandbox.write("a.txt", "one\n");
+    client.result("take", &json!({"directory": dir}));
+    let error = client.error("revert", &json!({"directory": dir, "turn": "t1"}));
+    let message = error["message"].as_str().expect("a text");
+    assert!(message.contains("the turn t1") && message.contains("was empty at its prompt"), "{error}");
+    assert_eq!(error["data"]["kind"], "not_found", "{error}");
+    let error = client.error("revert", &json!({"directory": dir, "turn": "t2"}));
+    assert_eq!(error["data"]["kind"], "invalid", "{error}");
+    assert!(client.end().success());
+}
+
 /// The end of a turn is a checkpoint without a number.
 #[test]
 fn mark_and_unmark_return_the_number_of_the_list() {
