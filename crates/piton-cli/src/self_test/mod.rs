@@ -15,13 +15,18 @@ use std::{fs, io, thread};
 
 use piton::json::{AtDir, JsonPath, keyword};
 use piton::{Error, ErrorKind};
-use tempfile::TempDir;
 
 use self::check::{Checks, SelfCheck, Verdict, elapsed_ms};
 use crate::output::{Output, Said, plain};
 use crate::platform;
 use crate::progress::watch;
 
+/// Beginning of the names of the directories of tests.
+const PREFIX: &str = ".piton-self-test-";
+/// File in the directory of a test that is locked while the test runs.
+const RUNNING: &str = "running";
+/// Space that a test may need.
+const ROOM_BYTES: usize = 8 << 20;
 /// Number of attempts to remove the directory of the test, and the time between them.
 const REMOVALS_MAX: u32 = 100;
 const BETWEEN_REMOVALS: Duration = Duration::from_millis(50);
@@ -49,13 +54,17 @@ pub(crate) struct SelfTestJson<'a> {
 /// Runs all checks in a directory of the file system to be tested, with this number of kills of each command.
 pub(crate) fn run(dir: &Path, kills: u32, output: &Output) -> anyhow::Result<()> {
     let began = Instant::now();
-    let scratch = tempfile::Builder::new().prefix(".piton-self-test-").tempdir_in(dir).map_err(|error| {
+    remove_abandoned(dir);
+    let scratch = tempfile::Builder::new().prefix(PREFIX).tempdir_in(dir).map_err(|error| {
         Error::new(ErrorKind::Io, "make a directory in")
             .with_path(dir)
             .because(error)
             .with_hint("name a directory of the file system to be tested, in which you can write")
     })?;
     let root = scratch.path().canonicalize().unwrap_or_else(|_| scratch.path().to_owned());
+    reserve(&root, dir)?;
+    // Fails where there are no locks: the checks say so.
+    let running = platform::open_lock(&root.join(RUNNING)).and_then(|file| Ok(file.try_lock().map(|()| file)?));
     let file_system = platform::file_system_of(&root);
     let (checks, is_cancelled) = watch(output, |progress| {
         let mut checks = Checks::new(progress);
@@ -63,7 +72,8 @@ pub(crate) fn run(dir: &Path, kills: u32, output: &Output) -> anyhow::Result<()>
         exact::all(&root, &names, &mut checks);
         crash::all(&root, kills, &mut checks);
         // Also after a signal: the directory is the user's.
-        remove(scratch);
+        remove(&scratch.keep());
+        drop(running);
         (checks.all, progress.is_cancelled())
     });
     if is_cancelled {
@@ -89,11 +99,29 @@ pub(crate) fn run(dir: &Path, kills: u32, output: &Output) -> anyhow::Result<()>
     Ok(())
 }
 
-/// Removes the directory of the test. A command that was killed may have started maintenance, which still writes there.
-fn remove(scratch: TempDir) {
-    let dir = scratch.keep();
+/// Fails with `Full` if there is no room for a test: its checks would blame the file system.
+fn reserve(root: &Path, dir: &Path) -> Result<(), Error> {
+    let path = root.join("room");
+    let failed = |error| Error::io("run a self-test in", dir, error);
+    fs::write(&path, vec![0; ROOM_BYTES]).and_then(|()| fs::remove_file(&path)).map_err(failed)
+}
+
+/// Removes the directories of tests that were killed, whose locks are free.
+fn remove_abandoned(dir: &Path) {
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let is_of_test = entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes());
+        // A test that has just begun has no such file yet.
+        let running = is_of_test.then(|| fs::File::open(entry.path().join(RUNNING)).ok()).flatten();
+        if running.is_some_and(|running| running.try_lock().is_ok()) {
+            remove(&entry.path());
+        }
+    }
+}
+
+/// Removes the directory of a test. A command that was killed may have started maintenance, which still writes there.
+fn remove(dir: &Path) {
     for _ in 0..REMOVALS_MAX {
-        match fs::remove_dir_all(&dir) {
+        match fs::remove_dir_all(dir) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => thread::sleep(BETWEEN_REMOVALS),
             _ => return,
         }
