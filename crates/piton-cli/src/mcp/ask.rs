@@ -70,6 +70,9 @@ impl Questions {
                 Ok(_) | Err(RecvTimeoutError::Disconnected) => return PersonAnswer::No,
                 Err(RecvTimeoutError::Timeout) if request.is_cancelled() => {
                     self.asked().as_mut().and_then(|asked| asked.remove(&id.to_string()));
+                    // A yes would have no effect any more.
+                    let params = json!({"requestId": id, "reason": "the call that asked was cancelled"});
+                    wire.notify("notifications/cancelled", &params);
                     return PersonAnswer::No;
                 }
                 Err(RecvTimeoutError::Timeout) => {}

@@ -151,6 +151,24 @@ fn a_person_is_asked_before_files_change() {
 
 /// Y1: the end of the input while a person thinks is a no, and no process stays.
 #[test]
+/// The question of a call that the client has cancelled is withdrawn: a yes would have no effect.
+#[test]
+fn the_question_of_a_cancelled_call_is_withdrawn() {
+    let sandbox = sandbox();
+    let mut client = client(&sandbox, true);
+    let before = files_in(&sandbox.project());
+    let id = client.request("tools/call", &json!({"name": "restore", "arguments": {"checkpoint": 1}}));
+    let question = client.next().expect("a question");
+    client.send(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}}));
+    let withdrawn = client.next().expect("a notification");
+    assert_eq!(withdrawn["method"], "notifications/cancelled", "{withdrawn}");
+    assert_eq!(withdrawn["params"]["requestId"], question["id"], "{withdrawn}");
+    let yes = json!({"action": "accept", "content": {"restore": true}});
+    client.send(&json!({"jsonrpc": "2.0", "id": question["id"], "result": yes}));
+    assert!(client.end().success());
+    assert_eq!(files_in(&sandbox.project()), before);
+}
+
 fn a_client_that_ends_with_an_open_question_changes_nothing() {
     let sandbox = sandbox();
     let mut client = client(&sandbox, true);
