@@ -244,7 +244,9 @@ impl McpServer {
 
     /// Runs the method of a tool, and returns its report.
     fn run(&self, tool: &Tool, params: Map<String, Value>, request: &Arc<Request>) -> Result<Value, Failure> {
-        let parsed = params::parse(&methods::all()[tool.method], params)?;
+        // The advice is about methods, which the client does not know: it has the schema of the tool.
+        let parsed = params::parse(&methods::all()[tool.method], params);
+        let parsed = parsed.map_err(|failure| Failure { hint: None, ..failure })?;
         let report = run_method(parsed, request, &self.global, self.run).map_err(|(_, failure)| failure)?;
         serde_json::from_str(&report).map_err(|error| Failure::new("other", error.to_string(), None))
     }

@@ -55,6 +55,9 @@ const INPUTS: [(&str, &str); 2] = [("session.write", "record"), ("session.update
 /// Ranges of numbers, by method and parameter, where it is not 0 or more. clap does not tell them.
 const RANGES: [(&str, &str, RangeInclusive<u64>); 1] = [("doctor", "kills", 1..=1000)];
 
+/// Advice after a parameter that does not fit.
+pub(super) const PARAMETERS: &str = "`rpc.discover` returns the methods and their parameters";
+
 /// A command as a method.
 #[derive(Debug)]
 pub(crate) struct Method {
@@ -147,8 +150,7 @@ impl Method {
         let mut parser = self.parser.lock().unwrap_or_else(PoisonError::into_inner);
         let matches = parser.try_get_matches_from_mut(line);
         drop(parser);
-        let hint = "docs/schema/rpc.json lists the methods and their parameters";
-        let refused = |error: clap::Error| Failure::new("usage", in_words(&error, &self.name), Some(hint));
+        let refused = |error: clap::Error| Failure::new("usage", in_words(&error, &self.name), Some(PARAMETERS));
         Command::from_arg_matches(&matches.map_err(refused)?).map_err(refused)
     }
 }

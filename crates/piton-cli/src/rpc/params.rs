@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use piton::json::unescape_path;
 use serde_json::{Map, Value};
 
-use super::methods::{Method, Param, ParamKind};
+use super::methods::{Method, PARAMETERS, Param, ParamKind};
 use super::wire::has_lost_digits;
 use crate::cli::Command;
 use crate::output::Failure;
@@ -29,8 +29,7 @@ pub(crate) struct Parsed {
 }
 
 fn wrong(method: &Method, what: &str) -> Failure {
-    let hint = "docs/schema/rpc.json lists the methods and their parameters";
-    Failure::new("usage", format!("cannot run `{}`: {what}", method.name), Some(hint))
+    Failure::new("usage", format!("cannot run `{}`: {what}", method.name), Some(PARAMETERS))
 }
 
 /// Parses the parameters of a method. Fails with `usage` if one is unknown, missing or of the wrong type.

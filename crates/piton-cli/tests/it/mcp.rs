@@ -65,6 +65,8 @@ fn a_client_gets_the_tools_that_read_and_the_plan() {
     assert_eq!(call(&mut client, "take", &json!({"reason": "by a model"}))["structuredContent"]["outcome"], "taken");
     let missing = call(&mut client, "diff", &json!({"from": "99"}));
     assert!(missing["isError"] == true && missing["content"][0]["text"].to_string().contains("hint:"), "{missing}");
+    let unfit = call(&mut client, "search", &json!({"text": 5}));
+    assert_eq!(unfit["content"][0]["text"], "cannot run `search`: `text` must be a text", "no advice about methods");
     assert_eq!(client.result("ping", &json!({})), json!({}));
     assert_eq!(client.error("resources/list", &json!({}))["code"], -32601);
     assert_eq!(client.error("tools/call", &json!({"name": "purge"}))["code"], -32602);
@@ -149,8 +151,6 @@ fn a_person_is_asked_before_files_change() {
     assert_eq!(files_in(&sandbox.project()), before);
 }
 
-/// Y1: the end of the input while a person thinks is a no, and no process stays.
-#[test]
 /// The question of a call that the client has cancelled is withdrawn: a yes would have no effect.
 #[test]
 fn the_question_of_a_cancelled_call_is_withdrawn() {
@@ -169,6 +169,8 @@ fn the_question_of_a_cancelled_call_is_withdrawn() {
     assert_eq!(files_in(&sandbox.project()), before);
 }
 
+/// Y1: the end of the input while a person thinks is a no, and no process stays.
+#[test]
 fn a_client_that_ends_with_an_open_question_changes_nothing() {
     let sandbox = sandbox();
     let mut client = client(&sandbox, true);
