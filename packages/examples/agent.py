@@ -23,8 +23,11 @@ with piton.Client() as client:
             if not turns:
                 print("nothing to undo")
                 continue
-            report = client.revert(turns.pop(), directory=directory)
-            print(f"{report['outcome']}: {report['written']} written, {report['removed']} removed")
+            try:
+                report = client.revert(turns.pop(), directory=directory)
+                print(f"{report['outcome']}: {report['written']} written, {report['removed']} removed")
+            except piton.PitonError as error:
+                print(error)
             continue
         turn = str(uuid.uuid4())
         begun = client.event("prompt", directory, session_id=session, turn_id=turn, prompt=prompt)
@@ -34,4 +37,4 @@ with piton.Client() as client:
         client.event("turn_end", directory, session_id=session, turn_id=turn)
         turns.append(turn)
         changed = client.turns(directory, limit=1)[0]
-        print(f"{changed['files_changed']} files changed")
+        print(f"no checkpoint: {changed['missed']}" if changed["missed"] else f"{changed['files_changed']} files changed")

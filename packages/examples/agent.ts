@@ -19,12 +19,13 @@ for await (const line of createInterface({input: process.stdin})) {
   if (prompt === "quit") break;
   if (prompt === "undo") {
     const last = turns.pop();
-    if (last === undefined) {
-      console.log("nothing to undo");
-      continue;
+    try {
+      if (last === undefined) throw new Error("nothing to undo");
+      const report = await client.revert(directory, last);
+      console.log(`${report.outcome}: ${report.written} written, ${report.removed} removed`);
+    } catch (error) {
+      console.log(String(error));
     }
-    const report = await client.revert(directory, last);
-    console.log(`${report.outcome}: ${report.written} written, ${report.removed} removed`);
     continue;
   }
   const turn: string = randomUUID();
@@ -34,6 +35,6 @@ for await (const line of createInterface({input: process.stdin})) {
   await client.event(directory, "turn_end", {session_id: session, turn_id: turn});
   turns.push(turn);
   const [changed] = await client.turns(directory, {limit: 1});
-  console.log(`${changed.files_changed} files changed`);
+  console.log(changed?.missed ? `no checkpoint: ${changed.missed}` : `${changed?.files_changed} files changed`);
 }
 await client.close();

@@ -198,6 +198,8 @@ export interface Turn {
   agent: string | null;
   prompt: string | null;
   files_changed: number | null;
+  /** Why it has no checkpoint. */
+  missed: string | null;
   [key: string]: unknown;
 }
 
