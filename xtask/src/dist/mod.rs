@@ -38,9 +38,10 @@ pub(crate) struct DistArgs {
     /// Build for macOS, too
     #[arg(long)]
     macos: bool,
-    /// Address that the installer downloads from [default: the directory that the installer is in]
+    /// Repository that publishes: the npm packages name it, and the installer downloads from its release of this version
+    /// [default: none; the installer takes what is beside it]
     #[arg(long, value_name = "URL")]
-    releases: Option<String>,
+    repository: Option<String>,
     /// Directory for the artifacts
     #[arg(long, value_name = "DIR", default_value = "target/dist/artifacts")]
     out: PathBuf,
@@ -48,7 +49,7 @@ pub(crate) struct DistArgs {
     #[arg(long)]
     twice: bool,
     /// Only build and link the programs of the targets, without optimisation [default: both of macOS]
-    #[arg(long, conflicts_with_all = ["macos", "twice", "releases"])]
+    #[arg(long, conflicts_with_all = ["macos", "twice", "repository"])]
     link: bool,
 }
 
@@ -68,17 +69,17 @@ pub(crate) fn run(args: &DistArgs) -> Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let releases = args.releases.as_deref();
-    make(&root, &targets, releases, &out)?;
+    let repository = args.repository.as_deref();
+    make(&root, &targets, repository, &out)?;
     if args.twice {
-        compare_with_clone(&root, &targets, releases, &out)?;
+        compare_with_clone(&root, &targets, repository, &out)?;
     }
     print!("{}", fs::read_to_string(out.join(SUMS))?);
     Ok(ExitCode::SUCCESS)
 }
 
 /// Builds all artifacts of the sources in `root` into `out`, which is emptied first.
-fn make(root: &Path, targets: &[Target], releases: Option<&str>, out: &Path) -> Result<()> {
+fn make(root: &Path, targets: &[Target], repository: Option<&str>, out: &Path) -> Result<()> {
     let _ = fs::remove_dir_all(out);
     fs::create_dir_all(out)?;
     let release = Release { version: env!("CARGO_PKG_VERSION"), secs: commit_secs(root) };
@@ -90,7 +91,7 @@ fn make(root: &Path, targets: &[Target], releases: Option<&str>, out: &Path) -> 
         let name = format!("piton-{}-{}", release.version, target.name());
         fs::write(out.join(format!("{name}.tar.gz")), tar_gz(&archive, release.secs)?)?;
         let wheel = packages::wheel(root, *target, release.version, &programs, release.secs)?;
-        let npm = packages::npm_program(*target, release.version, &programs, release.secs)?;
+        let npm = packages::npm_program(*target, release.version, repository, &programs, release.secs)?;
         for (name, bytes) in [wheel, npm] {
             fs::write(out.join(name), bytes)?;
         }
@@ -100,9 +101,10 @@ fn make(root: &Path, targets: &[Target], releases: Option<&str>, out: &Path) -> 
             fs::write(out.join(name), deb(&release.control(architecture), &package, release.secs)?)?;
         }
     }
-    let (name, bytes) = packages::npm_client(root, targets, release.version, release.secs)?;
+    let (name, bytes) = packages::npm_client(root, targets, release.version, repository, release.secs)?;
     fs::write(out.join(name), bytes)?;
-    fs::write(out.join("install.sh"), installer(root, releases)?)?;
+    let releases = repository.map(|url| format!("{url}/releases/download/v{}", release.version));
+    fs::write(out.join("install.sh"), installer(root, releases.as_deref())?)?;
     fs::write(out.join(SUMS), sums(out)?)?;
     Ok(())
 }
@@ -216,14 +218,14 @@ fn names(dir: &Path) -> Result<Vec<String>> {
 }
 
 /// Builds the commit of `root` in a clone elsewhere, and fails if an artifact differs.
-fn compare_with_clone(root: &Path, targets: &[Target], releases: Option<&str>, out: &Path) -> Result<()> {
+fn compare_with_clone(root: &Path, targets: &[Target], repository: Option<&str>, out: &Path) -> Result<()> {
     let scratch = root.join("target/dist/again");
     let _ = fs::remove_dir_all(&scratch);
     let clone = scratch.join("elsewhere");
     let status = Command::new("git").args(["clone", "-q", "--no-hardlinks"]).arg(root).arg(&clone).status()?;
     ensure!(status.success(), "cannot clone {}", root.display());
     let again = scratch.join("artifacts");
-    make(&clone, targets, releases, &again)?;
+    make(&clone, targets, repository, &again)?;
     let differing: Vec<_> = names(out)?
         .into_iter()
         .filter(|name| fs::read(out.join(name)).ok() != fs::read(again.join(name)).ok())
@@ -252,6 +254,22 @@ mod tests {
         let mut check = Command::new("sha256sum");
         check.args(["--check", "--strict"]).arg(&file).current_dir(&dir);
         assert!(check.output().expect("sha256sum runs").status.success(), "{listed}");
+    }
+
+    /// A tag can be moved, and the workflow publishes.
+    #[test]
+    fn workflows_name_actions_by_commit() {
+        let dir = workspace_root().join(".github/workflows");
+        for name in names(&dir).expect("workflows") {
+            let text = fs::read_to_string(dir.join(&name)).expect("a workflow");
+            let used: Vec<_> = text.lines().filter_map(|line| line.split_once("uses: ")).collect();
+            assert!(!used.is_empty(), "{name}");
+            for (_, action) in used {
+                let commit = action.split_once('@').map_or("", |(_, at)| at.split(' ').next().unwrap_or_default());
+                let is_commit = commit.len() == 40 && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
+                assert!(is_commit, "{name}: {action}");
+            }
+        }
     }
 
     /// Runs the installer in `sh`. Returns true if it succeeds, and what it says.

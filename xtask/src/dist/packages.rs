@@ -45,9 +45,22 @@ pub(super) fn wheel(
 }
 
 /// Returns the name of the npm package with the programs for a target, and its bytes.
-pub(super) fn npm_program(target: Target, version: &str, programs: &[Program], secs: u64) -> Result<(String, Vec<u8>)> {
+pub(super) fn npm_program(
+    target: Target,
+    version: &str,
+    repository: Option<&str>,
+    programs: &[Program],
+    secs: u64,
+) -> Result<(String, Vec<u8>)> {
+    let manifest = program_manifest(target, version, repository);
+    let mut entries = programs_in("package/bin", programs);
+    entries.push(Entry::file("package/package.json".to_owned(), format!("{manifest:#}\n").into_bytes()));
+    Ok((format!("{}-{version}.tgz", target.npm_package()), tgz(&entries, secs)?))
+}
+
+fn program_manifest(target: Target, version: &str, repository: Option<&str>) -> serde_json::Value {
     let (os, cpu) = target.npm();
-    let manifest = serde_json::json!({
+    let mut manifest = serde_json::json!({
         "name": target.npm_package(),
         "version": version,
         "description": format!("The programs of the package piton for {os} {cpu}"),
@@ -56,16 +69,26 @@ pub(super) fn npm_program(target: Target, version: &str, programs: &[Program], s
         "cpu": [cpu],
         "files": ["bin"],
     });
-    let mut entries = programs_in("package/bin", programs);
-    entries.push(Entry::file("package/package.json".to_owned(), format!("{manifest:#}\n").into_bytes()));
-    Ok((format!("{}-{version}.tgz", target.npm_package()), tgz(&entries, secs)?))
+    name_repository(&mut manifest, repository);
+    manifest
 }
 
-/// Returns the name of the npm package with the client, and its bytes. It depends on the programs of these targets only:
-/// npm looks for every package that it names.
-pub(super) fn npm_client(root: &Path, targets: &[Target], version: &str, secs: u64) -> Result<(String, Vec<u8>)> {
-    let dir = root.join("packages/npm");
-    let mut manifest: serde_json::Value = serde_json::from_slice(&fs::read(dir.join("package.json"))?)?;
+/// Names the repository in a manifest. npm refuses a package with provenance that does not name the one that built it.
+fn name_repository(manifest: &mut serde_json::Value, repository: Option<&str>) {
+    if let Some(url) = repository {
+        manifest["repository"] = serde_json::json!({"type": "git", "url": format!("git+{url}.git")});
+    }
+}
+
+/// Returns the manifest of the client. It depends on the programs of these targets only: npm looks for every package that
+/// it names.
+fn client_manifest(
+    root: &Path,
+    targets: &[Target],
+    version: &str,
+    repository: Option<&str>,
+) -> Result<serde_json::Value> {
+    let mut manifest: serde_json::Value = serde_json::from_slice(&fs::read(root.join("packages/npm/package.json"))?)?;
     ensure!(manifest["version"] == version, "packages/npm/package.json is not of version {version}");
     let programs = manifest["optionalDependencies"].as_object_mut().context("no optionalDependencies")?;
     for target in targets {
@@ -74,6 +97,20 @@ pub(super) fn npm_client(root: &Path, targets: &[Target], version: &str, secs: u
         ensure!(wanted == version, "packages/npm/package.json wants {name} {wanted}, which is not {version}");
     }
     programs.retain(|name, _| targets.iter().any(|target| target.npm_package() == *name));
+    name_repository(&mut manifest, repository);
+    Ok(manifest)
+}
+
+/// Returns the name of the npm package with the client, and its bytes.
+pub(super) fn npm_client(
+    root: &Path,
+    targets: &[Target],
+    version: &str,
+    repository: Option<&str>,
+    secs: u64,
+) -> Result<(String, Vec<u8>)> {
+    let dir = root.join("packages/npm");
+    let manifest = client_manifest(root, targets, version, repository)?;
     let mut entries = vec![Entry::file("package/package.json".to_owned(), format!("{manifest:#}\n").into_bytes())];
     for name in ["index.js", "index.d.ts", "README.md"] {
         entries.push(Entry::file(format!("package/{name}"), fs::read(dir.join(name))?));
@@ -127,6 +164,18 @@ mod tests {
         assert_eq!(base64_url(&[0xfb, 0xff]), "-_8");
     }
 
+    #[test]
+    fn npm_packages_name_the_repository_that_publishes_them() {
+        let manifests = |repository| {
+            let client = client_manifest(&workspace_root(), &Target::ALL, VERSION, repository).expect("a manifest");
+            [program_manifest(Target::LinuxArm, VERSION, repository), client]
+                .map(|one| one["repository"]["url"].clone())
+        };
+        assert_eq!(manifests(None), [serde_json::Value::Null, serde_json::Value::Null]);
+        let url = serde_json::Value::from("git+https://github.com/someone/piton.git");
+        assert_eq!(manifests(Some("https://github.com/someone/piton")), [url.clone(), url]);
+    }
+
     /// Returns the programs that `cargo test --workspace` has built, beside the tests. If they are missing, says so, or
     /// fails if `PITON_TEST_ALL` is set.
     fn programs() -> Option<Vec<Program>> {
@@ -173,8 +222,8 @@ mod tests {
         let Some(programs) = programs().filter(|_| testkit::has_program("npm")) else { return };
         let (root, temp) = (workspace_root(), testkit::Sandbox::new());
         let target = Target::host().expect("a target");
-        let own = npm_program(target, VERSION, &programs, 0).expect("a package");
-        let client = npm_client(&root, &[target], VERSION, 0).expect("a package");
+        let own = npm_program(target, VERSION, None, &programs, 0).expect("a package");
+        let client = npm_client(&root, &[target], VERSION, None, 0).expect("a package");
         let dir = temp.root().join("app");
         fs::create_dir(&dir).expect("a directory");
         fs::write(dir.join("package.json"), r#"{"name": "app", "type": "module"}"#).expect("a file");
@@ -202,22 +251,36 @@ mod tests {
         example(in_app("node").arg("agent.js"), &temp);
     }
 
-    /// Plays three turns through an example, and takes one back.
+    /// Plays two turns through an example, and takes one back. Then one in an empty directory, which cannot be.
     fn example(command: &mut Command, temp: &testkit::Sandbox) {
-        use std::io::Write as _;
-        let dir = temp.other_project("example");
+        let (dir, empty) = (temp.other_project("example"), temp.other_project("empty"));
         fs::write(dir.join("a.txt"), "one\n").expect("a file");
+        let (program, args) = (command.get_program().to_owned(), command.get_args().map(ToOwned::to_owned));
+        let args: Vec<_> = args.collect();
+        let said = play(command.arg(&dir), b"echo two >> a.txt\nrm a.txt\nundo\nquit\n");
+        assert!(said.contains("restored: 1 written, 0 removed"), "{said}");
+        assert_eq!(fs::read_to_string(dir.join("a.txt")).expect("it is back"), "one\ntwo\n", "{said}");
+        let mut again = Command::new(program);
+        again.args(args).env_remove("PITON").env("HOME", temp.home());
+        again.current_dir(command.get_current_dir().expect("it is set")).arg(empty);
+        let said = play(&mut again, b"echo one > a.txt\nundo\nundo\nquit\n");
+        for words in ["no checkpoint: empty", "was empty at its prompt", "nothing to undo"] {
+            assert!(said.contains(words), "{words}: {said}");
+        }
+    }
+
+    /// Runs an example with this input, and returns its output.
+    fn play(command: &mut Command, lines: &[u8]) -> String {
+        use std::io::Write as _;
         let mut child = command
-            .arg(&dir)
             .stdin(std::process::Stdio::piped())
             .stdout(std::process::Stdio::piped())
             .spawn()
             .expect("it starts");
-        let lines = b"echo two >> a.txt\nrm a.txt\nundo\nquit\n";
         child.stdin.take().expect("a pipe").write_all(lines).expect("it reads");
         let output = child.wait_with_output().expect("it ends");
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(output.status.success() && said.contains("restored: 1 written, 0 removed"), "{said}");
-        assert_eq!(fs::read_to_string(dir.join("a.txt")).expect("it is back"), "one\ntwo\n", "{said}");
+        assert!(output.status.success(), "{said}");
+        said
     }
 }
