@@ -90,7 +90,7 @@ impl fmt::Display for Gap {
             Some(path) => write!(f, "{}", path.display())?,
             None => write!(f, "`{}`", self.text)?,
         }
-        if self.bytes > 0 {
+        if self.bytes >= 1 << 20 {
             write!(f, " ({} MB)", self.bytes.div_ceil(1 << 20))?;
         }
         f.write_str(match &self.why {
