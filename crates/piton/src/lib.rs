@@ -137,7 +137,7 @@ pub use store::{
     Affected, Archive, BuiltPack, Checkpoint, CheckpointKind, Facts, FetchedFrom, Finding, FindingKind, GitStateMoment,
     Intent, Loss, Notice, Origin, PackedObject, ReadData, RepairStep, RestoreVerb, Restoring, RewindMark, Severity,
     StepRecord, Store, TurnRecord, UsualModes, VerifyReport, Waiting, check_saved_beside, decode_entry, forks_dir,
-    remote_dir, verify,
+    remote_dir, verify, without_secrets,
 };
 pub use take::{Outcome, Report, Request, WhySkipped, take};
 pub use time::Moment;

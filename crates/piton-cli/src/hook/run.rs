@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use piton::{
     Ensured, Event, KeepReport, Level, Manager, Outcome, Project, Report, Store, TurnStart, WhySkipped, triggers,
+    without_secrets,
 };
 
 use super::answer;
@@ -198,7 +199,7 @@ fn doing(event: &HookEvent, here: Option<&Path>) -> Option<HookAction> {
             let at = dir.as_ref().map_or_else(|| here.to_owned(), |dir| here.join(dir));
             let verdict = triggers::analyse(line, &at, Context::home().as_deref());
             verdict.may_change.then(|| HookAction::Tool {
-                reason: format!("before terminal: {}", verdict.summary),
+                reason: format!("before terminal: {}", without_secrets(&verdict.summary)),
                 touched: [at].into_iter().chain(touched::by(&verdict)).collect(),
                 destroys: verdict.destroys,
                 destroyed: Destroyed::Command(Box::new(verdict)),

@@ -120,7 +120,7 @@ pub(crate) use kept::{
 };
 pub(crate) use layout::{Layout, journal as journal_path};
 pub(crate) use ledger::stored_prompt;
-pub use ledger::{RewindMark, StepRecord, TurnRecord};
+pub use ledger::{RewindMark, StepRecord, TurnRecord, without_secrets};
 pub(crate) use locals::{LocalRef, LocalState, Locals, build_tree};
 pub(crate) use lock::{GcLock, ProjectLock, StoreLock};
 pub use object_copies::ReadData;

@@ -33,6 +33,7 @@ mod text;
 mod turn;
 
 pub(crate) use text::stored_prompt;
+pub use text::without_secrets;
 pub use turn::{RewindMark, StepRecord, TurnRecord};
 
 /// Size at which a ledger is compacted.

@@ -1,4 +1,4 @@
-//! The part of a prompt that is stored in the ledger.
+//! The part of a prompt that is stored in the ledger, and commands without the secrets in them.
 
 use crate::settings::PromptText;
 
@@ -36,8 +36,21 @@ const KEY_PREFIXES: [&str; 18] = [
     "eyJ",
 ];
 /// Names of secret values.
-const SECRET_NAMES: [&str; 9] =
-    ["password", "passwd", "passphrase", "secret", "token", "apikey", "api_key", "api-key", "bearer"];
+const SECRET_NAMES: [&str; 13] = [
+    "password",
+    "passwd",
+    "passphrase",
+    "secret",
+    "token",
+    "apikey",
+    "api_key",
+    "api-key",
+    "bearer",
+    "secret_key",
+    "access_key",
+    "private_key",
+    "_pwd",
+];
 
 /// Returns the text of a prompt to store; `None` if there is none.
 pub(crate) fn stored_prompt(prompt: &str, amount: PromptText) -> Option<String> {
@@ -51,6 +64,21 @@ pub(crate) fn stored_prompt(prompt: &str, amount: PromptText) -> Option<String> 
     (!text.is_empty()).then_some(text)
 }
 
+/// Returns a command with `***` in place of every value that looks like a key. A bare word that looks like a hash may be
+/// the name of a file, and stays.
+#[must_use]
+pub fn without_secrets(command: &str) -> String {
+    masked_if(command, |word| !is_hash(word))
+}
+
+/// Returns true if every part of a word that is as long as a key is a hexadecimal number.
+fn is_hash(word: &str) -> bool {
+    let bare = word.trim_matches(|c: char| !c.is_alphanumeric());
+    let may_be_key = word.contains(['=', ':']) || KEY_PREFIXES.iter().any(|prefix| bare.starts_with(prefix));
+    let mut long = bare.split(['/', '.', '-', '_']).filter(|part| part.len() >= KEY_CHARS_MIN);
+    !may_be_key && bare.len() >= KEY_CHARS_MIN && long.all(|part| part.chars().all(|c| c.is_ascii_hexdigit()))
+}
+
 fn cut(text: &str, chars_max: usize) -> String {
     match text.char_indices().nth(chars_max) {
         None => text.to_owned(),
@@ -60,12 +88,18 @@ fn cut(text: &str, chars_max: usize) -> String {
 
 /// Returns the text with `***` in place of every value that looks like a key.
 fn masked(text: &str) -> String {
+    masked_if(text, |_| true)
+}
+
+/// Like [`masked`], but leaves words for which `may_mask` returns false unless a name announces a secret.
+fn masked_if(text: &str, may_mask: impl Fn(&str) -> bool) -> String {
     let mut out = String::new();
     let mut is_announced = false;
     for piece in text.split_inclusive(char::is_whitespace) {
         let word = piece.trim_end();
         let space = &piece[word.len()..];
-        let shown = masked_word(word, is_announced);
+        let is_left = !is_announced && !may_mask(word);
+        let shown = if is_left { word.to_owned() } else { masked_word(word, is_announced) };
         // `password: x`, `Bearer x`, `the password is x`: the value is the next word.
         is_announced = match word.trim_matches(|c: char| !c.is_alphanumeric()).to_ascii_lowercase().as_str() {
             "is" | "=" | "" => is_announced,
@@ -158,6 +192,24 @@ mod tests {
             ("hash 0123456789abcdef0123456789abcdef", "hash ***"),
         ] {
             assert_eq!(short(prompt), stored, "{prompt}");
+        }
+    }
+
+    #[test]
+    fn a_command_shows_no_secrets() {
+        for plain in
+            ["rm -rf build/0123456789abcdef0123456789abcdef", "git reset --hard HEAD~1", "rm \"$TOKEN/x\" token"]
+        {
+            assert_eq!(without_secrets(plain), plain);
+        }
+        for (command, shown) in [
+            ("rm -rf \"$X\" --token s3cr3t-tok", "rm -rf \"$X\" --token ***"),
+            ("AWS_SECRET_ACCESS_KEY=abcd1234 ./x", "AWS_SECRET_ACCESS_KEY=*** ./x"),
+            ("echo SECRET_KEY=hunter2 > .env", "echo SECRET_KEY=*** > .env"),
+            ("git clone https://me:s3cret@host/x", "git clone https://me:***@host/x"),
+            ("curl -H \"Authorization: Bearer abc.def.123\" -o x", "curl -H \"Authorization: Bearer ***\" -o x"),
+        ] {
+            assert_eq!(without_secrets(command), shown);
         }
     }
 
