@@ -34,6 +34,8 @@ pub enum LossExtent {
     Onto {
         /// Paths, which may be patterns.
         sources: Vec<PathBuf>,
+        /// True if a directory among them is merged with one of the same name.
+        merges: bool,
     },
 }
 
@@ -100,7 +102,9 @@ pub enum Run {
         program: String,
         /// File, if it is one.
         path: Option<PathBuf>,
-        /// Text, if it is on the command line.
+        /// Text, if the command contains it.
         text: Option<String>,
+        /// Directory that it runs in.
+        cwd: PathBuf,
     },
 }

@@ -105,7 +105,12 @@ impl Findings<'_> {
             return Vec::new();
         };
         let mut operands = Vec::new();
-        for text in texts.iter().flat_map(|text| braces(text, word.open)) {
+        let texts = texts.iter().flat_map(|text| split_values(text, word.open));
+        let texts: Vec<String> = texts.flat_map(|text| braces(&text, word.open)).collect();
+        if texts.len() >= WORDS_MAX {
+            self.add_unread("more operands than are followed");
+        }
+        for text in texts {
             let is_pattern = word.open && text.contains(['*', '?', '[']);
             let below_home = text.strip_prefix('~').filter(|_| word.tilde);
             for dir in &cwd.known {
@@ -125,6 +130,7 @@ impl Findings<'_> {
     /// Records a value of a variable.
     pub(super) fn set_value(&mut self, name: &str, value: &Word) {
         let text = if value.open { self.values_of(&value.full) } else { Some(vec![value.text.clone()]) };
+        let text = text.map(|texts| texts.iter().flat_map(|text| members(text)).collect::<Vec<_>>());
         let values = self.values.entry(name.to_owned()).or_default();
         match text {
             Some(texts) => {
@@ -146,6 +152,7 @@ impl Findings<'_> {
             Some(braced) => braced.split_once('}')?,
             None => rest.split_at(rest.find(|c: char| !is_name(c)).unwrap_or(rest.len())),
         };
+        let name = name.strip_suffix("[@]").or_else(|| name.strip_suffix("[*]")).unwrap_or(name);
         let values = self.values.get(name).filter(|_| !name.is_empty() && name.chars().all(is_name))?;
         let after = self.values_of(rest)?;
         let mut all = Vec::new();
@@ -171,21 +178,80 @@ impl Findings<'_> {
     }
 }
 
-/// Returns the words that a word with braces becomes: `{a,b}.o` is `a.o` and `b.o`. Without `is_open` the braces are text.
+/// Returns the members of an array, `(a b)`, or the value itself.
+fn members(value: &str) -> Vec<String> {
+    match value.strip_prefix('(').and_then(|inside| inside.strip_suffix(')')) {
+        Some(inside) => inside.split_whitespace().take(WORDS_MAX).map(str::to_owned).collect(),
+        None => vec![value.to_owned()],
+    }
+}
+
+/// Returns a text with the values of variables, and the words that it becomes if the variables were not quoted. Nothing
+/// is lost by a word that names no file.
+fn split_values(text: &str, is_open: bool) -> Vec<String> {
+    let words = text.split_whitespace().take(WORDS_MAX).map(str::to_owned);
+    let is_split = is_open && text.contains(char::is_whitespace);
+    let split: Vec<String> = if is_split { words.collect() } else { Vec::new() };
+    std::iter::once(text.to_owned()).chain(split).collect()
+}
+
+/// Returns the words that a word with braces becomes: `{a,b}.o` is `a.o` and `b.o`, `x{1..3}` is `x1`, `x2` and `x3`. At
+/// most `WORDS_MAX`. Without `is_open` the braces are text.
 fn braces(text: &str, is_open: bool) -> Vec<String> {
-    let group = || {
-        let open = text.find('{')?;
-        let close = open + text[open..].find('}')?;
-        let inner = &text[open + 1..close];
-        (inner.contains(',') && !inner.contains('{')).then_some((open, inner, close))
-    };
-    let Some((open, inner, close)) = group().filter(|_| is_open) else { return vec![text.to_owned()] };
+    let Some((before, parts, after)) = first_braces(text).filter(|_| is_open) else { return vec![text.to_owned()] };
     let mut all = Vec::new();
-    for one in inner.split(',') {
-        all.extend(braces(&format!("{}{one}{}", &text[..open], &text[close + 1..]), true));
-        all.truncate(WORDS_MAX);
+    for part in parts {
+        all.extend(braces(&format!("{before}{part}{after}"), true));
+        if all.len() >= WORDS_MAX {
+            all.truncate(WORDS_MAX);
+            break;
+        }
     }
     all
+}
+
+/// Returns the first expression in braces: the text before it, what it stands for, and the text after it.
+fn first_braces(text: &str) -> Option<(&str, Vec<String>, &str)> {
+    for (open, _) in text.match_indices('{').take(WORDS_MAX) {
+        let (mut depth, mut commas, mut close) = (0_usize, Vec::new(), None);
+        for (at, c) in text[open..].char_indices() {
+            match c {
+                '{' => depth += 1,
+                '}' => depth -= 1,
+                ',' if depth == 1 => commas.push(open + at),
+                _ => {}
+            }
+            if depth == 0 {
+                close = Some(open + at);
+                break;
+            }
+        }
+        let Some(close) = close else { continue };
+        let parts = if commas.is_empty() {
+            let Some(parts) = range(&text[open + 1..close]) else { continue };
+            parts
+        } else {
+            let starts = std::iter::once(open).chain(commas.iter().copied());
+            let ends = commas.iter().copied().chain([close]);
+            starts.zip(ends).map(|(start, end)| text[start + 1..end].to_owned()).collect()
+        };
+        return Some((&text[..open], parts, &text[close + 1..]));
+    }
+    None
+}
+
+/// Returns what `FIRST..LAST` stands for: numbers, with the zeros in front, or letters.
+fn range(inner: &str) -> Option<Vec<String>> {
+    let (first, last) = inner.split_once("..")?;
+    if let (Ok(from), Ok(to)) = (first.parse::<i64>(), last.parse::<i64>()) {
+        let has_zeros = |text: &str| text.trim_start_matches('-').starts_with('0') && text.len() > 1;
+        let width = if has_zeros(first) || has_zeros(last) { first.len().max(last.len()) } else { 0 };
+        let numbers = (from.min(to)..=from.max(to)).take(WORDS_MAX);
+        return Some(numbers.map(|number| format!("{number:0width$}")).collect());
+    }
+    let (from, to) = (first.parse::<char>().ok()?, last.parse::<char>().ok()?);
+    let is_letter = |c: char| c.is_ascii_alphabetic();
+    (is_letter(from) && is_letter(to)).then(|| (from.min(to)..=from.max(to)).map(String::from).collect())
 }
 
 /// Records what a program destroys.
@@ -199,9 +265,20 @@ pub(super) fn of(found: &mut Findings<'_>, name: &str, args: &[Word], operands: 
             found.lose(all, LossKind::Unlinked, &extent, cwd);
         }
         "unlink" => found.lose(all, LossKind::Unlinked, &LossExtent::File, cwd),
+        "trash" | "trash-put" | "Remove-Item" => found.lose(all, LossKind::Unlinked, &LossExtent::Tree, cwd),
+        "gio" if all.first().and_then(Word::known) == Some("trash") => {
+            found.lose(&all[1..], LossKind::Unlinked, &LossExtent::Tree, cwd);
+        }
+        "zip" if has('m', "--move") => found.lose(all.iter().skip(1), LossKind::Unlinked, &LossExtent::Tree, cwd),
+        "fallocate" if has('p', "--punch-hole") || has('c', "--collapse-range") || has('z', "--zero-range") => {
+            found.lose(all, LossKind::Rewritten, &LossExtent::File, cwd);
+        }
+        "ffmpeg" if args.iter().any(|word| word.text == "-y") => {
+            found.lose(all.last(), LossKind::Rewritten, &LossExtent::File, cwd);
+        }
         "tee" if has('a', "--append") => {}
         "shred" | "truncate" | "tee" | "sponge" => found.lose(all, LossKind::Rewritten, &LossExtent::File, cwd),
-        "mv" | "cp" | "install" | "ln" | "rsync" => copies(found, name, args, operands, cwd),
+        "mv" | "cp" | "install" | "ln" | "rsync" | "scp" => copies(found, name, args, operands, cwd),
         "perl" => found.lose(all, LossKind::Unlinked, &LossExtent::File, cwd),
         "curl" | "wget" | "sort" => outputs(found, name, args, cwd),
         "sqlite3" => {
@@ -237,7 +314,11 @@ fn copies(found: &mut Findings<'_>, name: &str, args: &[Word], operands: Operand
         return;
     }
     let deletes = args.iter().any(|word| word.text.starts_with("--del"));
+    // What is in a source that ends with a slash goes into the target itself.
+    let takes_slash = name == "rsync";
+    let is_target = name != "rsync" && name != "scp" && has('T', "--no-target-directory");
     let kind = match name {
+        "scp" => LossKind::Rewritten,
         "cp" if has('\0', "--remove-destination") => LossKind::Unlinked,
         "cp" => LossKind::Rewritten,
         "rsync" if has('\0', "--inplace") => LossKind::Rewritten,
@@ -249,18 +330,27 @@ fn copies(found: &mut Findings<'_>, name: &str, args: &[Word], operands: Operand
     }
     let mut sources = Vec::new();
     for word in from {
-        let means_contents = matches!(word.text.rsplit('/').next(), Some("." | "..")) && name != "mv";
-        for Operand { path, .. } in found.operands(word, None, cwd) {
-            match means_contents {
+        let last = word.text.rsplit('/').next().unwrap_or_default();
+        let means_contents = matches!(last, "." | "..") && name != "mv" || last.is_empty() && takes_slash;
+        let local = Word { text: after_host(&word.text), full: after_host(&word.full), ..word.clone() };
+        for Operand { path, .. } in found.operands(&local, None, cwd) {
+            match means_contents || is_target && name == "cp" {
                 true => sources.extend([path.join("*"), path.join(".*")]),
                 false => sources.push(path),
             }
         }
     }
-    found.lose([to], kind, &LossExtent::Onto { sources: sources.clone() }, cwd);
+    let merges = matches!(name, "cp" | "install" | "rsync" | "scp");
+    found.lose([to], kind, &LossExtent::Onto { sources: sources.clone(), merges }, cwd);
     if name == "mv" {
         found.note_move(&sources, to, cwd);
     }
+}
+
+/// Returns the path of `host:path`, or the text itself.
+fn after_host(text: &str) -> String {
+    let start = text.split('/').next().unwrap_or_default();
+    start.find(':').map_or(text, |colon| &text[colon + 1..]).to_owned()
 }
 
 /// Returns true if a word is the option, alone or among other letters.
@@ -306,6 +396,26 @@ fn file_of_address(address: &Word) -> Option<Word> {
         true => Word { text: String::new(), full: name.to_owned(), ..address.clone() },
         false => Word::exact(name),
     })
+}
+
+/// Records what `tar` destroys besides the files that it unpacks over: the archive that it writes, and with
+/// `--remove-files` what it packs.
+pub(super) fn of_tar(found: &mut Findings<'_>, args: &[Word], cwd: &Cwd) {
+    let table = OptionTable { short: "fCbgTX", long: &["file", "directory", "exclude", "files-from", "exclude-from"] };
+    let options = Options::read(args, table);
+    // The first word may be letters without a dash; the value of `f` is the next operand then.
+    let bundled = args.first().map(|word| word.text.as_str()).filter(|text| !text.starts_with('-')).unwrap_or("");
+    let mut packed = options.operands.iter().skip(usize::from(!bundled.is_empty()));
+    let archive = if bundled.contains('f') { packed.next() } else { options.values("f", "file").next() };
+    if bundled.contains('c') || options.has('c', "create") {
+        let file = archive.filter(|word| word.text != "-");
+        found.lose(file, LossKind::Rewritten, &LossExtent::File, cwd);
+    }
+    if options.has('\0', "remove-files") {
+        let here =
+            options.values("C", "directory").last().map_or_else(|| cwd.clone(), |dir| cwd.moved(dir, found.home));
+        found.lose(packed, LossKind::Unlinked, &LossExtent::Tree, &here);
+    }
 }
 
 /// Records that an archive is unpacked in the directories of a word, over files that only the archive names.

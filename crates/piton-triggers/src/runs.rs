@@ -11,8 +11,41 @@ use super::word::Word;
 const RUNS_MAX: usize = 16;
 
 /// Interpreters of other languages.
-const INTERPRETERS: &[&str] =
-    &["python", "python2", "python3", "node", "deno", "bun", "perl", "ruby", "php", "lua", "Rscript", "julia"];
+const INTERPRETERS: &[&str] = &[
+    "python",
+    "python2",
+    "python3",
+    "node",
+    "deno",
+    "bun",
+    "perl",
+    "ruby",
+    "php",
+    "lua",
+    "Rscript",
+    "julia",
+    "pwsh",
+    "powershell",
+    "powershell.exe",
+    "cmd",
+    "cmd.exe",
+];
+
+/// Options of theirs, and verbs, before a text.
+const CODE: &[&str] = &["-c", "-e", "--eval", "-p", "eval", "-r", "-Command", "-command", "/c", "/C"];
+
+/// Records that an interpreter reads a text from its input. The text may be data, if it runs a file.
+pub(super) fn of_input(found: &mut Findings<'_>, words: &[Word], text: &str, cwd: &Cwd) {
+    let name = words.iter().find_map(|word| INTERPRETERS.iter().find(|name| **name == word.text));
+    if let (Some(name), Some(dir)) = (name, cwd.known.first()) {
+        found.add_run(Run::Foreign {
+            program: (*name).to_owned(),
+            path: None,
+            text: Some(text.to_owned()),
+            cwd: dir.clone(),
+        });
+    }
+}
 
 impl Findings<'_> {
     pub(super) fn add_run(&mut self, run: Run) {
@@ -40,13 +73,12 @@ pub(super) fn of(found: &mut Findings<'_>, name: &str, args: &[Word], cwd: &Cwd)
     let operands = || args.iter().filter(|word| !word.maybe_option());
     match name {
         _ if INTERPRETERS.contains(&name) => {
-            let code =
-                args.iter().position(|word| matches!(word.text.as_str(), "-c" | "-e" | "--eval" | "-p" | "eval"));
+            let code = args.iter().position(|word| CODE.contains(&word.text.as_str()));
             let text = code.and_then(|at| args.get(at + 1)).map(|word| word.full.clone());
             let file = operands().find_map(Word::known).filter(|_| text.is_none());
             let path = file.map(|file| normalise(&dir.join(file)));
             if text.is_some() || path.is_some() {
-                found.add_run(Run::Foreign { program: name.to_owned(), path, text });
+                found.add_run(Run::Foreign { program: name.to_owned(), path, text, cwd: dir.clone() });
             }
         }
         "source" | "." => args.iter().take(1).for_each(|word| found.run_script(word, cwd)),
@@ -82,29 +114,27 @@ pub(super) fn of(found: &mut Findings<'_>, name: &str, args: &[Word], cwd: &Cwd)
 }
 
 /// Returns the recipes of targets in a makefile, and of those that they depend on, as lines of a shell script. Returns
-/// `None` if a target has no recipe there. Variables that the file sets are put in front as assignments.
+/// `None` if a target has no recipe there. Variables of the file are replaced, and put in front as assignments.
 ///
 /// ```
 /// let makefile = "OUT = build\nclean: tidy\n\t@rm -rf $(OUT)\ntidy:\n\t-rm -f x.o\n";
 /// let script = piton_triggers::recipes(makefile, &["clean".to_owned()]).expect("a target");
-/// assert_eq!(script, "OUT='build'\nrm -f x.o\nrm -rf ${OUT}\n");
+/// assert!(script.ends_with("OUT='build'\nrm -f x.o\nrm -rf build\n"));
 /// ```
 #[must_use]
 pub fn recipes(makefile: &str, targets: &[String]) -> Option<String> {
     let rules = rules(makefile);
     let first = rules.iter().find(|rule| !rule.target.starts_with('.')).map(|rule| rule.target.clone());
     let targets: Vec<String> = if targets.is_empty() { first.into_iter().collect() } else { targets.to_vec() };
+    let values = values(makefile);
     let mut script = String::new();
-    for line in makefile.lines().filter(|line| !line.starts_with('\t')) {
-        let Some((name, value)) = line.split_once('=') else { continue };
-        let name = name.trim_end_matches([':', '?', '+', ' ', '\t']).trim();
-        if !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') && !value.contains('$') {
-            script.push_str(&format!("{name}='{}'\n", value.trim().replace('\'', "'\\''")));
-        }
+    for (name, value) in &values {
+        let value = as_shell(value, &values, 0);
+        script.push_str(&format!("{name}='{}'\n", value.trim().replace('\'', "'\\''")));
     }
     let mut done = Vec::new();
     for target in &targets {
-        recipe_of(target, &rules, &mut done, &mut script)?;
+        recipe_of(target, &rules, &mut done, &mut |line| script.extend([&as_shell(line, &values, 0), "\n"]))?;
     }
     Some(script)
 }
@@ -122,7 +152,7 @@ fn rules(makefile: &str) -> Vec<Rule> {
         if let Some(recipe) = line.strip_prefix('\t') {
             if let Some(rule) = rules.last_mut() {
                 let recipe = recipe.trim_start_matches(['@', '-', '+', ' ']);
-                rule.lines.push(as_shell(recipe));
+                rule.lines.push(recipe.to_owned());
             }
         } else if let Some((targets, needs)) = line.split_once(':').filter(|(_, needs)| !needs.starts_with('=')) {
             for target in targets.split_whitespace() {
@@ -134,18 +164,51 @@ fn rules(makefile: &str) -> Vec<Rule> {
     rules
 }
 
-/// Returns a line of a recipe as the shell would read it: `$(NAME)` is `${NAME}`, and `$$` is `$`.
-fn as_shell(recipe: &str) -> String {
+/// Returns the variables that a makefile sets, unless the shell computes them; the last value of each.
+fn values(makefile: &str) -> Vec<(String, String)> {
+    let mut values: Vec<(String, String)> =
+        vec![("RM".to_owned(), "rm -f".to_owned()), ("MAKE".to_owned(), "make".to_owned())];
+    let joined = makefile.replace("\\\n", " ");
+    for line in joined.lines().filter(|line| !line.starts_with('\t')) {
+        let Some((name, value)) = line.split_once('=') else { continue };
+        let appends = name.ends_with('+');
+        let name = name.trim_end_matches([':', '?', '+', '!', ' ', '\t']).trim();
+        let is_name = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        if !is_name || value.contains("$(shell") || value.contains('`') {
+            continue;
+        }
+        let value = value.split(" #").next().unwrap_or(value).trim();
+        match values.iter_mut().find(|(known, _)| known == name) {
+            Some((_, known)) if appends => *known = format!("{known} {value}"),
+            Some((_, known)) => value.clone_into(known),
+            None => values.push((name.to_owned(), value.to_owned())),
+        }
+    }
+    values
+}
+
+/// Depth limit of variables in the values of variables.
+const VALUES_DEPTH_MAX: usize = 8;
+/// Length limit of a line with its variables replaced.
+const LINE_BYTES_MAX: usize = 16 << 10;
+
+/// Returns a line of a recipe as the shell would read it: `$(NAME)` is its value, or `${NAME}` if it has none, and `$$` is
+/// `$`.
+fn as_shell(recipe: &str, values: &[(String, String)], depth: usize) -> String {
     let mut line = String::new();
     let mut rest = recipe;
     while let Some(at) = rest.find('$') {
         line.push_str(&rest[..at]);
         rest = &rest[at + 1..];
-        let name = rest.strip_prefix('(').and_then(|inside| inside.split_once(')'));
-        if let Some((name, after)) =
-            name.filter(|(name, _)| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'))
-        {
-            line.extend(["${", name, "}"]);
+        let inside = rest.strip_prefix('(').and_then(|inside| inside.split_once(')'));
+        let inside = inside.or_else(|| rest.strip_prefix('{').and_then(|inside| inside.split_once('}')));
+        let is_name = |name: &str| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        if let Some((name, after)) = inside.filter(|(name, _)| is_name(name)) {
+            let value = values.iter().find(|(known, _)| known == name).map(|(_, value)| value);
+            match value.filter(|_| depth < VALUES_DEPTH_MAX && line.len() < LINE_BYTES_MAX) {
+                Some(value) => line.push_str(&as_shell(value, values, depth + 1)),
+                None => line.extend(["${", name, "}"]),
+            }
             rest = after;
         } else {
             line.push('$');
@@ -155,8 +218,8 @@ fn as_shell(recipe: &str) -> String {
     line + rest
 }
 
-/// Appends the recipe of a target after those that it needs. Returns `None` if there is no such target.
-fn recipe_of(target: &str, rules: &[Rule], done: &mut Vec<String>, script: &mut String) -> Option<()> {
+/// Calls `add` with the lines of the recipe of a target, after those of the targets that it needs. Returns `None` if there is no such target.
+fn recipe_of(target: &str, rules: &[Rule], done: &mut Vec<String>, add: &mut impl FnMut(&str)) -> Option<()> {
     if done.iter().any(|known| known == target) || done.len() > 64 {
         return Some(());
     }
@@ -166,9 +229,9 @@ fn recipe_of(target: &str, rules: &[Rule], done: &mut Vec<String>, script: &mut 
         is_known = true;
         for need in &rule.needs {
             // A file that is needed has no rule.
-            let _ = recipe_of(need, rules, done, script);
+            let _ = recipe_of(need, rules, done, add);
         }
-        rule.lines.iter().for_each(|line| script.extend([line.as_str(), "\n"]));
+        rule.lines.iter().for_each(|line| add(line));
     }
     is_known.then_some(())
 }

@@ -26,6 +26,8 @@ const KNOWN: &[(&str, &str, Which)] = &[
     ("unlink", "", Which::All),
     ("shred", "ns", Which::All),
     ("trash", "", Which::All),
+    ("trash-put", "", Which::All),
+    ("Remove-Item", "", Which::All),
     ("rimraf", "", Which::All),
     // Create.
     ("touch", "dtr", Which::All),
@@ -34,6 +36,7 @@ const KNOWN: &[(&str, &str, Which)] = &[
     ("tee", "", Which::All),
     ("sponge", "", Which::All),
     ("truncate", "sor", Which::All),
+    ("fallocate", "lo", Which::All),
     // Move and copy. The source of a move changes, too.
     ("mv", "tS", Which::All),
     ("cp", "tS", Which::Last),
@@ -53,7 +56,8 @@ const KNOWN: &[(&str, &str, Which)] = &[
 ];
 
 /// Programs whose purpose is to remove or replace files.
-const DESTROY: &[&str] = &["rm", "rimraf", "unlink", "shred", "trash", "truncate", "mv", "dd"];
+const DESTROY: &[&str] =
+    &["rm", "rimraf", "unlink", "shred", "trash", "trash-put", "gio", "Remove-Item", "truncate", "mv", "dd"];
 
 /// Options that name the directory of a build. `true` if it replaces the current one.
 const BUILD_DIRS: &[(&str, &[&str], bool)] = &[
@@ -89,14 +93,20 @@ pub(super) fn mark(found: &mut Findings<'_>, name: &str, args: &[Word], cwd: &Cw
     }
     match name {
         "dd" => dd(found, args, cwd),
-        "tar" | "bsdtar" => archive(found, args, "-C", &["--directory"], tar_replaces(args), cwd),
+        "tar" | "bsdtar" => {
+            losses::of_tar(found, args, cwd);
+            archive(found, args, "-C", &["--directory"], tar_replaces(args), cwd);
+        }
         "unzip" => archive(found, args, "-d", &[], unzip_replaces(args), cwd),
         "patch" => archive(found, args, "-d", &["--directory"], false, cwd),
         "sed" | "gsed" => sed(found, args, cwd),
         _ => {
             runs::of(found, name, args, cwd);
             let is_in_place = |word: &Word| word.text.starts_with('-') && word.text.contains('i');
-            if matches!(name, "curl" | "wget" | "sort" | "sqlite3") || name == "perl" && args.iter().any(is_in_place) {
+            containers(found, name, args);
+            if matches!(name, "curl" | "wget" | "sort" | "sqlite3" | "gio" | "zip" | "ffmpeg")
+                || name == "perl" && args.iter().any(is_in_place)
+            {
                 let (operands, _) = split(args, if name == "perl" { "eE" } else { "o" });
                 losses::of(found, name, args, Operands { all: &operands, target: None }, cwd);
             }
@@ -217,6 +227,26 @@ fn archive(found: &mut Findings<'_>, args: &[Word], short: &str, long: &[&str], 
     match inside {
         Some(dir) => mark_dir(found, &dir, cwd),
         None => found.mark(cwd),
+    }
+}
+
+/// Reports what a program of containers destroys: in a directory that it mounts, or in volumes, which are no files here.
+fn containers(found: &mut Findings<'_>, name: &str, args: &[Word]) {
+    if !matches!(name, "docker" | "podman" | "nerdctl" | "docker-compose") {
+        return;
+    }
+    let words: Vec<&str> = args.iter().map(|word| word.text.as_str()).collect();
+    let has = |wanted: &[&str]| words.iter().any(|word| wanted.contains(word));
+    let runs = words.iter().position(|word| matches!(*word, "run" | "exec"));
+    let inside = runs.map_or(&[][..], |at| &words[at + 1..]);
+    let first_line = |word: &&str| word.split_whitespace().next().unwrap_or_default().to_owned();
+    if let Some(program) = inside.iter().map(first_line).find(|first| DESTROY.contains(&first.as_str())) {
+        found.add_unread(&format!("{name} ({program} in a container)"));
+    }
+    let drops = has(&["volume"]) && has(&["rm", "remove", "prune"]) || has(&["prune"]) && has(&["--volumes"]);
+    let takes_down = runs.is_none() && has(&["down", "rm"]) && has(&["-v", "--volumes"]);
+    if drops || takes_down {
+        found.add_unread(&format!("volumes of {name}"));
     }
 }
 

@@ -14,6 +14,7 @@ use super::heredoc::Docs;
 use super::limits::DEPTH_MAX;
 use super::parse::Parser;
 use super::place::Cwd;
+use super::runs;
 use super::vars;
 use super::word::{Read, Word, read_expansions, read_word};
 
@@ -377,15 +378,32 @@ impl<'a> Walker<'a> {
         self.redirects(redirects, cwd);
         self.found.label = name;
         let flow = invoke::run(self, &words, cwd);
-        // A shell that reads commands counts as changing already; its input tells where.
-        if words.iter().any(|word| invoke::SHELLS.contains(&word.text.as_str())) {
-            for redirect in redirects {
-                if let NodeKind::HereDoc { content, .. } = &redirect.kind {
-                    self.subshell(content, cwd);
+        self.input(&words, redirects, cwd);
+        flow
+    }
+
+    /// Walks what a shell or another interpreter reads. A shell counts as changing already; its input tells where.
+    fn input(&mut self, words: &[Word], redirects: &[Node], cwd: &Cwd) {
+        let is_shell = words.iter().any(|word| invoke::SHELLS.contains(&word.text.as_str()));
+        for redirect in redirects {
+            match &redirect.kind {
+                NodeKind::HereDoc { content, .. } if is_shell => self.subshell(content, cwd),
+                NodeKind::HereDoc { content, .. } => runs::of_input(&mut self.found, words, content, cwd),
+                NodeKind::Redirect { op, target, .. } if is_shell && matches!(op.as_str(), "<" | "<<<") => {
+                    let word = self.word(target, cwd);
+                    match op.as_str() {
+                        "<" => self.found.run_script(&word, cwd),
+                        _ => self.subshell(&word.full, cwd),
+                    }
                 }
+                _ => {}
             }
         }
-        flow
+        if redirects.is_empty()
+            && let Some(shell) = invoke::reads_commands(words)
+        {
+            self.found.add_unread(&format!("commands that {shell} reads"));
+        }
     }
 }
 

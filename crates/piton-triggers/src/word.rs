@@ -159,6 +159,10 @@ impl<'a> WordReader<'a> {
                 }
                 '$' => self.dollar(false),
                 '`' => self.backtick(false),
+                '~' if self.is_tilde_of_value() => {
+                    self.at += 1;
+                    self.home.into_iter().flat_map(str::chars).for_each(|c| self.literal(c));
+                }
                 '<' | '>' if self.ahead(1) == Some('(') => {
                     self.pipe = true;
                     self.substitution(true);
@@ -189,6 +193,19 @@ impl<'a> WordReader<'a> {
                 }
             }
         }
+    }
+
+    /// Returns true at the `~` of `NAME=~/x` or `NAME=(~/x)`.
+    fn is_tilde_of_value(&self) -> bool {
+        let is_known =
+            !self.out.word.open && self.home.is_some() && matches!(self.ahead(1), None | Some('/' | ' ' | ')'));
+        let before = self.at.checked_sub(1).and_then(|at| self.chars.get(at));
+        let is_value = match before {
+            Some('=') => self.out.word.text.ends_with('='),
+            Some('(' | ' ') => self.parens > 0,
+            _ => false,
+        };
+        is_known && is_value
     }
 
     fn is_brace_expansion(&self) -> bool {
@@ -273,9 +290,12 @@ impl<'a> WordReader<'a> {
     /// Handles a variable. Only the home directory has a known value, and `$PWD/` is the directory that the command
     /// runs in.
     fn variable(&mut self, name: &str, from: usize, splits: bool) {
-        let at_start = self.out.word.text.is_empty() && !self.out.word.open && self.mute == 0;
+        let is_known = !self.out.word.open && self.mute == 0;
+        let at_start = is_known && self.out.word.text.is_empty();
         match (name, self.home) {
-            ("HOME", Some(home)) if at_start => home.chars().for_each(|c| self.literal(c)),
+            ("HOME", Some(home)) if at_start || is_known && self.out.word.text.ends_with('=') => {
+                home.chars().for_each(|c| self.literal(c));
+            }
             ("PWD", _) if at_start && matches!(self.peek(), None | Some('/' | '"')) => self.literal('.'),
             _ => self.unknown(from, splits),
         }
@@ -406,8 +426,18 @@ impl<'a> WordReader<'a> {
         if ['\'', '"'].iter().any(|quote| body.matches(*quote).count() % 2 == 1) {
             return self.give_up();
         }
-        self.out.code.push(body);
-        self.unknown(from, !quoted);
+        self.output_of(body, from, !quoted);
+    }
+
+    /// Handles the output of a command. That of `pwd` is the same as `$PWD`.
+    fn output_of(&mut self, body: String, from: usize, splits: bool) {
+        match body.trim() {
+            "pwd" => self.variable("PWD", from, splits),
+            _ => {
+                self.out.code.push(body);
+                self.unknown(from, splits);
+            }
+        }
     }
 
     /// Reads `$(...)`, `<(...)` or `>(...)`, starting at its first character.
@@ -416,8 +446,7 @@ impl<'a> WordReader<'a> {
         let Some(end) = self.substitution_end() else { return self.give_up() };
         let body = self.slice(from + 2, end);
         self.at = end + 1;
-        self.out.code.push(body);
-        self.unknown(from, !quoted);
+        self.output_of(body, from, !quoted);
     }
 
     /// Returns the position of the closing `)` as the parser sees it. Brackets are counted first, which is right except

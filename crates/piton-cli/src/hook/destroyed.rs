@@ -1,36 +1,22 @@
-//! What a command is about to destroy, with the scripts that it runs: those are read one level deep.
+//! What a command is about to destroy, with the scripts that it runs.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use piton::triggers::{self, Loss, LossKind, Run, Verdict};
-use piton::{KeepRequest, Settings};
+use piton::triggers::{self, Loss, LossExtent, LossKind, Run, Verdict};
+use piton::{KeepRequest, Settings, without_secrets};
+
+use super::foreign;
 
 /// Size up to which a script is read.
 const SCRIPT_BYTES_MAX: u64 = 64 << 10;
 /// Number of names that are searched for files which an archive may replace.
 const NAMES_MAX: usize = 5_000;
-/// Calls of other languages that destroy files.
-const DESTROYING: &[&str] = &[
-    "rmtree",
-    "os.remove",
-    "os.unlink",
-    ".unlink(",
-    "unlinkSync",
-    "rmSync",
-    "rmdirSync",
-    "fs.rm",
-    "fs.unlink",
-    "rimraf",
-    "FileUtils.rm",
-    "File.delete",
-    "unlink ",
-    "rm -r",
-    "truncate(",
-    "shutil.move",
-    "DROP TABLE",
-];
+/// Number of programs that are read for one command, and how many of them may run one another.
+const RUNS_MAX: usize = 32;
+const RUNS_DEPTH_MAX: usize = 4;
 
 /// Paths that a tool is about to destroy.
 pub(super) enum Destroyed {
@@ -70,35 +56,67 @@ fn sure_bytes_max(settings: &Settings) -> Option<u64> {
     in_scope.into_iter().chain([settings.keep_file_size_mb]).min().map(|mb| mb << 20)
 }
 
-/// Returns what a command destroys. Reads the scripts, make targets and package scripts that it runs, if they are text.
+/// Returns what a command destroys. Reads the scripts, make targets and package scripts that it runs, and those that they
+/// run, if they are text.
 fn by(verdict: &Verdict, settings: &Settings, home: Option<&Path>) -> KeepRequest {
     let (mut losses, mut unread) = (verdict.losses.clone(), verdict.unread.clone());
     let mut unpacks = verdict.unpacks.clone();
-    for run in &verdict.runs {
-        match text_of(run) {
+    let mut runs: Vec<(Run, usize)> = verdict.runs.iter().map(|run| (run.clone(), 0)).collect();
+    let mut at = 0;
+    while let Some((run, depth)) = runs.get(at).cloned() {
+        at += 1;
+        match text_of(&run) {
             Some(Text::Shell { text, cwd }) => {
                 let inner = triggers::analyse(&text, &cwd, home);
                 losses.extend(inner.losses);
                 unread.extend(inner.unread);
                 unpacks.extend(inner.unpacks);
-                unread.extend(inner.runs.iter().filter(|run| destroys_by_name(run)).map(name_of));
-            }
-            Some(Text::Foreign { text }) => {
-                if let Some(call) = DESTROYING.iter().find(|call| text.contains(**call)) {
-                    unread.push(format!("{} ({})", name_of(run), call.trim_matches(['.', '(', ' '])));
+                for inner in inner.runs {
+                    if depth < RUNS_DEPTH_MAX && runs.len() < RUNS_MAX {
+                        let is_new = !runs.iter().any(|(known, _)| *known == inner);
+                        runs.extend(is_new.then_some((inner, depth + 1)));
+                    } else if destroys_by_name(&inner) {
+                        unread.push(name_of(&inner));
+                    }
                 }
             }
-            None if destroys_by_name(run) => unread.push(name_of(run)),
+            Some(Text::Foreign { text, cwd }) => {
+                losses.extend(foreign::losses(&text, &cwd, home));
+                if let Some(call) = foreign::destroying_call(&text) {
+                    unread.push(format!("{} ({call})", name_of(&run)));
+                }
+            }
+            None if destroys_by_name(&run) => unread.push(name_of(&run)),
             None => {}
         }
     }
+    let bytes_max = sure_bytes_max(settings);
     for dir in unpacks {
-        if let Some(file) = find_unsaved(&dir, sure_bytes_max(settings), home) {
+        if let Some(file) = find_unsaved(&dir, bytes_max, home) {
             unread.push(format!("an archive that may replace files such as {}", file.display()));
         }
     }
-    unread.dedup();
-    KeepRequest::new(losses, unread, verdict.summary.clone())
+    for dir in losses.iter().filter_map(unknown_copy) {
+        if let Some(file) = find_unsaved(dir, bytes_max, home) {
+            unread.push(format!("a copy that may replace files such as {}", file.display()));
+        }
+    }
+    let mut named = HashSet::new();
+    let unread = unread.iter().map(|what| without_secrets(what)).filter(|what| named.insert(what.clone())).collect();
+    KeepRequest::new(losses, unread, without_secrets(&verdict.summary))
+}
+
+/// Returns the directory in which a copy may replace any file, because the command makes first what it copies.
+fn unknown_copy(loss: &Loss) -> Option<&Path> {
+    let LossExtent::Onto { sources, merges: true } = &loss.extent else { return None };
+    let is_unknown = |source: &PathBuf| {
+        let name = source.file_name().unwrap_or_default();
+        match name.to_string_lossy().contains('*') {
+            true => source.parent().is_some_and(|dir| !dir.exists()),
+            false => !source.exists() && loss.path.join(name).is_dir(),
+        }
+    };
+    (loss.path.is_dir() && sources.iter().any(is_unknown)).then_some(&loss.path)
 }
 
 /// Returns a file below a directory that is too large for checkpoints, or any file directly in the home directory, which
@@ -126,7 +144,7 @@ fn find_unsaved(dir: &Path, bytes_max: Option<u64>, home: Option<&Path>) -> Opti
 
 enum Text {
     Shell { text: String, cwd: PathBuf },
-    Foreign { text: String },
+    Foreign { text: String, cwd: PathBuf },
 }
 
 /// Returns the text of a program. Returns `None` if it is not there, too long or not text.
@@ -136,7 +154,8 @@ fn text_of(run: &Run) -> Option<Text> {
             let text = read(path)?;
             let first = text.lines().next().unwrap_or_default();
             let is_shell = !first.starts_with("#!") || first.contains("sh");
-            Some(if is_shell { Text::Shell { text, cwd: cwd.clone() } } else { Text::Foreign { text } })
+            let cwd = cwd.clone();
+            Some(if is_shell { Text::Shell { text, cwd } } else { Text::Foreign { text, cwd } })
         }
         Run::Make { cwd, file, targets } => {
             let files = ["GNUmakefile", "makefile", "Makefile"].map(|name| cwd.join(name));
@@ -151,9 +170,9 @@ fn text_of(run: &Run) -> Option<Text> {
             let text = names.iter().filter_map(|name| one(name)).collect::<Vec<_>>().join("\n");
             one(script).map(|_| Text::Shell { text, cwd: cwd.clone() })
         }
-        Run::Foreign { path, text, .. } => {
+        Run::Foreign { path, text, cwd, .. } => {
             let text = text.clone().or_else(|| read(path.as_ref()?))?;
-            Some(Text::Foreign { text })
+            Some(Text::Foreign { text, cwd: cwd.clone() })
         }
         _ => None,
     }
@@ -163,7 +182,7 @@ fn text_of(run: &Run) -> Option<Text> {
 /// cannot be read. Other programs are not: most of them build or test.
 fn destroys_by_name(run: &Run) -> bool {
     let name = name_of(run).to_lowercase();
-    ["clean", "clear", "reset", "purge", "wipe", "remove", "delete", "drop", "destroy", "prune"]
+    ["clean", "clear", "reset", "purge", "wipe", "remove", "delete", "drop", "destroy", "prune", "nuke", "fresh"]
         .iter()
         .any(|word| name.contains(word))
 }

@@ -11,6 +11,7 @@
 mod answer;
 mod decode;
 mod destroyed;
+mod foreign;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod input;

@@ -39,6 +39,7 @@ mod kit;
 mod late;
 mod local_faults;
 mod losses_git;
+mod losses_hidden;
 mod losses_kept;
 mod losses_local;
 mod manners;

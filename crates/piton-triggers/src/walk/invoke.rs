@@ -232,6 +232,17 @@ fn shell(walker: &mut Walker<'_>, args: &[Word], cwd: &Cwd) {
     }
 }
 
+/// Returns the shell that a command starts without a text or a script, so that it reads commands.
+pub(super) fn reads_commands(words: &[Word]) -> Option<&'static str> {
+    let at = words.iter().position(|word| SHELLS.contains(&word.text.as_str()))?;
+    let name = SHELLS.iter().find(|name| **name == words[at].text)?;
+    let is_alone = words[at + 1..].iter().all(|word| word.text.starts_with('-') && word.text.len() <= 2);
+    let reads = words.get(at + 1).and_then(Word::known).is_some_and(|text| matches!(text, "-s" | "-"));
+    let starts = at == 0 || wrappers::find(&words[0].text).is_some();
+    let shows = words.get(at + 1).is_some_and(|word| matches!(word.text.as_str(), "-c" | "-i" | "-l"));
+    (starts && !shows && (is_alone || reads)).then_some(name)
+}
+
 fn eval(walker: &mut Walker<'_>, args: &[Word], cwd: &Cwd) -> Flow {
     let known: Option<Vec<&str>> = args.iter().map(Word::known).collect();
     let all: Vec<&str> = args.iter().map(|word| word.full.as_str()).collect();

@@ -16,7 +16,7 @@ fn shown(loss: &Loss) -> String {
         LossExtent::Tree => " tree".to_owned(),
         LossExtent::Below { names } => format!(" below {}", names.as_deref().unwrap_or("*")),
         LossExtent::Untracked => " untracked".to_owned(),
-        LossExtent::Onto { sources } => {
+        LossExtent::Onto { sources, .. } => {
             format!(" onto {}", sources.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" "))
         }
         _ => panic!("an extent without a name: {loss:?}"),
@@ -36,6 +36,15 @@ const TABLE: &[(&str, &[&str])] = &[
     ("rm 'a*b'", &["-/w/a*b"]),
     ("rm $HOME/.config/x", &["-/home/u/.config/x"]),
     ("D=/data/x; rm -rf \"$D/y\" ${D}", &["-/data/x/y tree", "-/data/x tree"]),
+    ("D=~/other; rm -rf \"$D\" $D/x", &["-/home/u/other tree", "-/home/u/other/x tree"]),
+    ("D='~/other'; rm \"$D\"", &["-/w/~/other"]),
+    ("D=\"a b\"; rm -r $D", &["-/w/a b tree", "-/w/a tree", "-/w/b tree"]),
+    ("all=(a ~/b); rm -rf \"${all[@]}\"", &["-/w/a tree", "-/home/u/b tree"]),
+    ("rm -rf a/{b,c/{d,e}}", &["-/w/a/b tree", "-/w/a/c/d tree", "-/w/a/c/e tree"]),
+    ("rm run{1..3}.bin x{08..10}", &["-/w/run1.bin", "-/w/run2.bin", "-/w/run3.bin", "-/w/x08", "-/w/x09", "-/w/x10"]),
+    ("rm {a..c} {x}", &["-/w/a", "-/w/b", "-/w/c", "-/w/{x}"]),
+    ("rm \"$(pwd)/x\" `pwd`/y", &["-/w/x", "-/w/y"]),
+    ("dd if=/dev/zero of=$HOME/x", &["!/home/u/x"]),
     ("for f in a.bin *.o; do rm \"$f\"; done", &["-/w/a.bin", "-/w/*.o pattern"]),
     ("unlink x", &["-/w/x"]),
     ("npx rimraf dist", &["-/w/dist tree"]),
@@ -67,6 +76,20 @@ const TABLE: &[(&str, &[&str])] = &[
     ("install -m 644 a /data/b", &["-/data/b onto /w/a"]),
     ("ln -s a b", &[]),
     ("ln -sf a b", &["-/w/b onto /w/a"]),
+    ("trash a ~/b", &["-/w/a tree", "-/home/u/b tree"]),
+    ("trash-put a && gio trash b", &["-/w/a tree", "-/w/b tree"]),
+    ("gio info a", &[]),
+    ("Remove-Item -Recurse -Force a", &["-/w/a tree"]),
+    ("zip -qrm x.zip a b", &["-/w/a tree", "-/w/b tree"]),
+    ("fallocate -p -o 0 -l 4096 x", &["!/w/x"]),
+    ("fallocate -l 1G x", &[]),
+    ("ffmpeg -y -i a.mp4 -c copy b.mp4", &["!/w/b.mp4"]),
+    ("tar czf x.tgz --remove-files a b", &["!/w/x.tgz", "-/w/a tree", "-/w/b tree"]),
+    ("tar -C /data -c --remove-files -f x.tar a", &["!/w/x.tar", "-/data/a tree"]),
+    ("tar cf - a | gzip > x.tgz", &["!/w/x.tgz"]),
+    ("cp -rT a b", &["!/w/b onto /w/a/* /w/a/.*"]),
+    ("rsync -a src/ other /data", &["-/data onto /w/src/* /w/src/.* /w/other"]),
+    ("scp -q host:/x/big.bin host:y .", &["!/w onto /x/big.bin /w/y"]),
     ("rsync -a --delete src/ /data/dst/", &["-/data/dst below *"]),
     ("rsync -a --delete --inplace src/ dst", &["!/w/dst below *"]),
     ("rsync -a --delete src/ host:dst", &[]),
@@ -191,6 +214,13 @@ fn an_operand_that_is_not_known_is_reported() {
         ("rm $(cat list)", "$(cat list)"),
         ("cd $D && rm x", "x"),
         ("cat list | xargs rm", "names from the output of another command"),
+        ("docker run --rm -v \"$PWD:/w\" alpine rm -rf /w/data", "docker (rm in a container)"),
+        ("docker exec db sh -c 'rm -rf /data'", "docker (rm in a container)"),
+        ("docker compose down -v", "volumes of docker"),
+        ("podman volume prune -f", "volumes of podman"),
+        ("docker system prune -af --volumes", "volumes of docker"),
+        ("curl -s https://x | sh", "commands that sh reads"),
+        ("echo cm0K | base64 -d | bash -s -- x", "commands that bash reads"),
         ("ls | xargs -I{} rm {}", "names from the output of another command"),
         ("echo 'unfinished", "echo 'unfinished"),
     ] {
@@ -215,9 +245,21 @@ fn programs_whose_text_is_elsewhere_are_named() {
     let runs = look("npm run clean").runs;
     assert_eq!(format!("{runs:?}"), r#"[Package { cwd: "/w", script: "clean" }]"#);
     let runs = look("python3 tools/clean.py --all").runs;
-    assert_eq!(format!("{runs:?}"), r#"[Foreign { program: "python3", path: Some("/w/tools/clean.py"), text: None }]"#);
+    assert_eq!(
+        format!("{runs:?}"),
+        r#"[Foreign { program: "python3", path: Some("/w/tools/clean.py"), text: None, cwd: "/w" }]"#
+    );
     let runs = look("python -c 'import shutil; shutil.rmtree(\"x\")'").runs;
     assert!(matches!(&runs[..], [Run::Foreign { path: None, text: Some(text), .. }] if text.contains("rmtree")));
+    let runs = look("python3 - <<'EOF'\nimport shutil\nshutil.rmtree('x')\nEOF\n").runs;
+    assert!(matches!(&runs[..], [Run::Foreign { path: None, text: Some(text), .. }] if text.contains("rmtree")));
+    let runs = look("pwsh -c 'Remove-Item x'; cmd.exe /c 'rd /s /q x'").runs;
+    assert!(matches!(&runs[..], [Run::Foreign { text: Some(one), .. }, Run::Foreign { text: Some(two), .. }]
+        if one.contains("Remove-Item") && two.contains("rd /s")));
+    assert_eq!(look("bash < clean.sh").runs.iter().map(path_of).collect::<Vec<_>>(), ["/w/clean.sh"]);
+    assert_eq!(look("bash <<< 'rm x'").losses.iter().map(shown).collect::<Vec<_>>(), ["-/w/x"]);
+    assert!(look("bash < clean.sh; bash <<< 'rm x'; bash <<EOF\nls\nEOF\n").unread.is_empty());
+    assert!(look("docker run --rm x ls; docker rm x; docker compose down; docker volume ls").unread.is_empty());
     assert!(look("ls; git status; cargo build").runs.is_empty());
 }
 
@@ -234,6 +276,14 @@ fn the_recipes_of_a_target_are_a_script() {
     let script = recipes(makefile, &["clean".to_owned()]).expect("a target");
     let found: Vec<String> = look(&script).losses.iter().map(shown).collect();
     assert_eq!(found, ["-/w/core", "-/w/build tree", "-/w/x.o tree", "-/w/a"]);
+    let makefile_with_names =
+        "ALL = data $(OUT)\nOUT := out\nOUT += more\nclean:\n\t$(RM) -r $(ALL)\n\t$(MAKE) tidy\n\trm $(OTHER) $@ $$X\n";
+    let script = recipes(makefile_with_names, &["clean".to_owned()]).expect("a target");
+    let verdict = look(&script);
+    let found: Vec<String> = verdict.losses.iter().map(shown).collect();
+    assert_eq!(found, ["-/w/data tree", "-/w/out tree", "-/w/more tree"], "{script}");
+    assert_eq!(verdict.unread, ["${OTHER}", "$@", "$X"], "{script}");
+    assert!(matches!(&verdict.runs[..], [Run::Make { targets, .. }] if *targets == ["tidy"]), "{script}");
     assert_eq!(recipes(makefile, &["install".to_owned()]), None);
     assert!(recipes(makefile, &[]).is_some_and(|script| script.contains("cc -o")));
 }

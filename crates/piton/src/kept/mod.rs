@@ -157,7 +157,7 @@ pub fn keep_files(
 /// Finds the existing paths that a loss means.
 fn targets_of(loss: &Loss, targets: &mut Vec<LossTarget>, gaps: &mut Vec<Gap>) {
     let Expanded { paths, is_cut } = match &loss.extent {
-        LossExtent::Onto { sources } => replaced(&loss.path, sources, loss.kind == LossKind::Rewritten),
+        LossExtent::Onto { sources, merges } => replaced(&loss.path, sources, *merges),
         _ if loss.is_pattern => expand(&loss.path),
         _ => Expanded { paths: vec![loss.path.clone()], is_cut: false },
     };

@@ -75,7 +75,9 @@ pub(crate) fn replaced(target: &Path, sources: &[PathBuf], copies_dirs: bool) ->
     for source in sources {
         let Expanded { paths, is_cut } = expand(source);
         found.is_cut |= is_cut;
-        for source in paths {
+        // One that the command makes first is not there yet: its name says enough if a file has that.
+        let made = if paths.is_empty() { vec![source.clone()] } else { paths };
+        for source in made {
             let onto = source.file_name().map(|name| target.join(name));
             let Some(onto) = onto.filter(|onto| fs::symlink_metadata(onto).is_ok()) else { continue };
             if !onto.is_dir() {
