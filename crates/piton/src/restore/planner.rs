@@ -270,30 +270,14 @@ impl<'a> Planner<'a> {
     /// skipped, or as removed by a purge. If one entry covers many files, a file counts as one of them if it has
     /// not changed since.
     fn was_left_out(&self, path: &[u8], file: &FileNode) -> Option<WhyLeft> {
-        let is_named = |skipped: &Skipped| match skipped.extent {
-            Extent::File => skipped.path == path,
-            Extent::Dir(_) => relpath::is_within(path, &skipped.path),
-            // They had changed by the time that they were read.
-            Extent::Some(_) if skipped.why == SkipReason::Changing => relpath::is_within(path, &skipped.path),
-            Extent::Some(_) => relpath::is_within(path, &skipped.path) && self.is_as_old(&file.stat),
-        };
-        let named = self.target.facts.skipped.iter().find(|skipped| is_named(skipped))?;
+        let named = find_left_out(self.target, path, || Some(file.stat))?;
         Some(WhyLeft::left_out_then(named.why)).filter(|_| !self.was_made_outside(path))
-    }
-
-    /// Returns true if a file has not changed since the checkpoint was taken.
-    fn is_as_old(&self, stat: &Stat) -> bool {
-        match self.target.facts.read_by {
-            Some(nanos) => stat.ctime.as_nanos() <= nanos,
-            // The time of a checkpoint is in seconds: a file that changed in that second may have existed.
-            None => stat.ctime.secs <= self.target.time.secs,
-        }
     }
 
     /// Like `was_left_out`, for a directory, which then stays even if it is empty.
     fn was_dir_left_out(&self, dir: &[u8]) -> bool {
         // If one entry covers many directories, this one existed if it has not changed since.
-        let is_as_old = || self.stat(dir).is_ok_and(|stat| self.is_as_old(&stat));
+        let is_as_old = || self.stat(dir).is_ok_and(|stat| is_as_old(self.target, &stat));
         let is_named = |skipped: &Skipped| match skipped.extent {
             Extent::File => false,
             Extent::Dir(_) => true,
@@ -522,4 +506,31 @@ fn with_execution(mode: u16, is_executable: bool) -> u16 {
 /// Returns a directory and its parents, without the project's root.
 pub(super) fn ancestors(dir: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::successors(Some(dir), |dir| Some(relpath::split(dir).0)).take_while(|dir| !dir.is_empty())
+}
+
+/// Returns the entry of the skipped files of a checkpoint that names a file. If one entry covers many files, a file counts
+/// as one of them if it has not changed since.
+pub(super) fn find_left_out<'t>(
+    target: &'t Checkpoint,
+    path: &[u8],
+    stat: impl Fn() -> Option<Stat>,
+) -> Option<&'t Skipped> {
+    target.facts.skipped.iter().find(|skipped| match skipped.extent {
+        Extent::File => skipped.path == path,
+        Extent::Dir(_) => relpath::is_within(path, &skipped.path),
+        // They had changed by the time that they were read.
+        Extent::Some(_) if skipped.why == SkipReason::Changing => relpath::is_within(path, &skipped.path),
+        Extent::Some(_) => {
+            relpath::is_within(path, &skipped.path) && stat().is_some_and(|stat| is_as_old(target, &stat))
+        }
+    })
+}
+
+/// Returns true if a file has not changed since the checkpoint was taken.
+fn is_as_old(target: &Checkpoint, stat: &Stat) -> bool {
+    match target.facts.read_by {
+        Some(nanos) => stat.ctime.as_nanos() <= nanos,
+        // The time of a checkpoint is in seconds: a file that changed in that second may have existed.
+        None => stat.ctime.secs <= target.time.secs,
+    }
 }

@@ -8,7 +8,7 @@ use super::left::{Left, WhyLeft};
 use super::local::{LocalPlanned, LocalPlanning};
 use super::made::MadeFiles;
 use super::plan::RestorePlan;
-use super::planner::Planner;
+use super::planner::{Planner, find_left_out};
 use super::{RulesChanged, unsafe_to_restore};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ObjectKind;
@@ -17,7 +17,7 @@ use crate::skipped::{SkipReason, Skipped};
 use crate::store::{Checkpoint, EntryMode, NewObjects};
 use crate::survey::{Extra, Survey, SurveyEnd, SurveyInput, survey_with};
 use crate::sys::Dir;
-use crate::worktree::RulesAfter;
+use crate::worktree::{DirNode, RulesAfter, ScopePreview, stat_path};
 
 /// Maximum number of bytes to read of files that restored rules bring into scope.
 const RESCOPED_BYTES_MAX: u64 = 512 << 20;
@@ -71,10 +71,15 @@ impl Planning<'_> {
         let kept: HashSet<Vec<u8>> = plan.left.iter().map(|left| left.path.clone()).collect();
         let planner = self.planner(&survey, None);
         let texts = self.texts_after(&planner, &kept)?;
-        let skipped_then = &self.target.facts.skipped;
+        let (in_scope, scope, root) = (rules_in_scope(&survey), &survey.scope, self.root);
+        let is_out_now = |path: &[u8]| !in_scope.contains(path);
+        let with_itself = RulesAfter { texts: texts.clone(), stays: &is_out_now };
+        // One that is out of scope by its own text, such as `*`, stays like any other file out of scope.
+        let hides_itself =
+            |path: &[u8]| is_out_now(path) && !ScopePreview::new(scope, root, Some(&with_itself)).covers_file(path);
         let stays = |path: &[u8]| {
-            let is_left_out = || skipped_then.iter().any(|skipped| relpath::is_within(path, &skipped.path));
-            !is_meant(path, self.paths) || kept.contains(path) || is_left_out()
+            let is_left_out = || find_left_out(self.target, path, || stat_path(root, path).ok()).is_some();
+            !is_meant(path, self.paths) || kept.contains(path) || is_left_out() || hides_itself(path)
         };
         let rules_after = RulesAfter { texts, stays: &stays };
         let outside = Some(&self.made.as_made);
@@ -192,6 +197,14 @@ impl Planning<'_> {
             }
         }
     }
+}
+
+/// Returns the `.gitignore` files that are in scope.
+fn rules_in_scope(survey: &Survey) -> HashSet<Vec<u8>> {
+    let dirs = survey.manifest.dirs.iter();
+    let has_rules =
+        |dir: &&DirNode| dir.files.binary_search_by(|file| dir.name_of(file).cmp(b".gitignore".as_slice())).is_ok();
+    dirs.filter(has_rules).map(|dir| relpath::join(&dir.path, b".gitignore")).collect()
 }
 
 fn is_meant(path: &[u8], paths: &[Vec<u8>]) -> bool {

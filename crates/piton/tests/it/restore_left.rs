@@ -516,3 +516,32 @@ fn what_the_first_try_could_not_read_is_left_by_the_second() {
     assert_eq!(left_by(&restored(&sandbox, RestoreTo::Named(&first), &[])), []);
     assert_eq!(read(&sandbox, "dir/c"), b"1");
 }
+
+/// Many files that are left out at the top are one entry, which names no `.gitignore` that was made since.
+#[test]
+fn rules_made_since_are_gone_after_a_restore_although_many_files_were_left_out() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("a = 1");
+    (0..20).for_each(|number| sandbox.write(&format!("{number}.log"), "left out"));
+    let target = taken(&take(&sandbox));
+    sandbox.tree(".gitignore = /data/x\\n\n data/x = made since");
+    let before = state_of(&sandbox.project());
+    let report = restored(&sandbox, RestoreTo::Named(&target), &[]);
+    assert_eq!((report.left, sandbox.path("data").exists()), (Vec::new(), false));
+    restored(&sandbox, RestoreTo::Undo, &[]);
+    assert_same(&state_of(&sandbox.project()), &before, "after undo");
+}
+
+#[test]
+fn a_directory_whose_own_rules_hide_it_stays_when_other_rules_change() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("a = 1");
+    let target = taken(&take(&sandbox));
+    sandbox.tree(".gitignore = hidden\\n\n hidden = made since\n nested/.gitignore = *\n nested/made = made since");
+    let before = state_of(&sandbox.project());
+    restored(&sandbox, RestoreTo::Named(&target), &[]);
+    let paths = ["a", ".gitignore", "hidden", "nested/.gitignore", "nested/made"];
+    assert_eq!(paths.map(|path| sandbox.path(path).exists()), [true, false, false, true, true]);
+    restored(&sandbox, RestoreTo::Undo, &[]);
+    assert_same(&state_of(&sandbox.project()), &before, "after undo");
+}
