@@ -292,11 +292,13 @@ impl<'m> Merge<'m, '_> {
         } else if base.id == ours.id {
             MergedContents::Stored(theirs.id)
         } else {
-            let (base, ours, theirs) = ((self.read)(base.id)?, (self.read)(ours.id)?, (self.read)(theirs.id)?);
-            let (Some(base), Some(ours), Some(theirs)) = (base, ours, theirs) else {
+            let texts = ((self.read)(base.id)?, (self.read)(ours.id)?, (self.read)(theirs.id)?);
+            let (Some(base_text), Some(our_text), Some(their_text)) = texts else {
                 return Ok(Err(ConflictReason::Binary));
             };
-            match merge_text(&base, &ours, &theirs) {
+            match merge_text(&base_text, &our_text, &their_text) {
+                // Ours has all changes of theirs already.
+                TextMerge::Clean(text) if text == our_text => MergedContents::Stored(ours.id),
                 TextMerge::Clean(text) => MergedContents::Merged(text),
                 TextMerge::Conflict(lines) => return Ok(Err(ConflictReason::Lines(lines))),
                 TextMerge::Binary => return Ok(Err(ConflictReason::Binary)),

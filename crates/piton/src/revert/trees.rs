@@ -79,8 +79,14 @@ impl Trees {
             Error::new(ErrorKind::Invalid, format!("revert hunks of {shown}")).because(why)
         };
         let no_text = || invalid("it is not text, or too large".to_owned());
-        let (Some(end), Some(start)) = (self.base.get(path).copied(), self.theirs.get(path).copied()) else {
-            return Err(invalid("the turn did not change a file of this name".to_owned()));
+        let (end, start) = match (self.base.get(path).copied(), self.theirs.get(path).copied()) {
+            (Some(end), Some(start)) => (end, start),
+            (None, None) => return Err(invalid("the turn did not change a file of this name".to_owned())),
+            (end, _) => {
+                let did = if end.is_some() { "added" } else { "deleted" };
+                return Err(invalid(format!("the turn {did} the whole file"))
+                    .with_hint("name the file as a path instead, to revert it as a whole"));
+            }
         };
         let (old, new) = (contents.read(start.id)?, contents.read(end.id)?);
         let (old, new) = old.zip(new).ok_or_else(no_text)?;

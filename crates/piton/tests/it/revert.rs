@@ -145,6 +145,21 @@ fn edits_of_the_user_in_the_way_are_named_as_such() {
 }
 
 #[test]
+fn a_turn_that_the_user_took_back_by_hand_leaves_nothing_to_do() {
+    let sandbox = Sandbox::new();
+    sandbox.write("a", TEN);
+    start(&sandbox, "one");
+    sandbox.write("a", TEN.replace("two", "2"));
+    end(&sandbox, "one");
+    sandbox.write("a", TEN.replace("nine", "mine"));
+    let report = reverted(&sandbox, "one", RevertOptions { is_dry: true, ..RevertOptions::default() });
+    assert_eq!((report.outcome, report.paths), (RevertOutcome::NothingToDo, Vec::new()));
+    let report = reverted(&sandbox, "one", RevertOptions::default());
+    assert_eq!((report.outcome, report.paths), (RevertOutcome::NothingToDo, Vec::new()));
+    assert_eq!(fs::read_to_string(sandbox.path("a")).expect("a file"), TEN.replace("nine", "mine"));
+}
+
+#[test]
 fn paths_and_hunks_of_a_turn_are_reverted_alone() {
     let sandbox = Sandbox::new();
     let long = format!("{TEN}{TEN}{TEN}");
@@ -166,6 +181,23 @@ fn paths_and_hunks_of_a_turn_are_reverted_alone() {
     let missing = [(b"a".to_vec(), BTreeSet::from([15]))];
     let result = try_revert(&sandbox, "one", RevertOptions { hunks: &missing, ..RevertOptions::default() });
     assert_eq!(result.expect_err("nothing changed there").kind(), ErrorKind::Invalid);
+}
+
+#[test]
+fn a_file_that_the_turn_added_or_deleted_has_no_hunks() {
+    let sandbox = Sandbox::new();
+    sandbox.write("deleted", TEN);
+    start(&sandbox, "one");
+    sandbox.write("added", TEN);
+    fs::remove_file(sandbox.path("deleted")).expect("removed");
+    end(&sandbox, "one");
+    for (path, why) in [("added", "added"), ("deleted", "deleted"), ("other", "did not change")] {
+        let hunks = [(path.as_bytes().to_vec(), BTreeSet::from([1]))];
+        let options = RevertOptions { hunks: &hunks, ..RevertOptions::default() };
+        let error = try_revert(&sandbox, "one", options).expect_err("no hunks");
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(error.to_string().contains(&format!("{path}: the turn {why} ")), "{error}");
+    }
 }
 
 #[test]
