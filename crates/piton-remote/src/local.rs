@@ -128,6 +128,12 @@ impl RemoteState {
         self.failure = error.to_string();
     }
 
+    /// Returns true before the time of the next attempt. One that is further away than the longest pause was noted by a clock
+    /// that was ahead then.
+    pub(crate) fn is_waiting(&self, now_secs: i64) -> bool {
+        (1..=BACKOFF_SECS_MAX).contains(&self.retry_secs.saturating_sub(now_secs))
+    }
+
     pub(crate) fn note_success(&mut self, now_secs: i64) {
         (self.failures, self.retry_secs, self.pushed_secs) = (0, 0, now_secs);
         self.failure.clear();

@@ -433,7 +433,7 @@ fn pushed(store: &Store, local: &LocalDir, args: &Push, meter: &Meter) -> Result
 /// Pushes after a take. The process that starts this one passes the lock `start.lock` on as its stdin: while it is held,
 /// takes start no other one. It is held until this process is about to read the store, so that no checkpoint is missed.
 fn pushed_in_background(store: &Store, local: &LocalDir, args: &Push, meter: &Meter) -> Result<Value> {
-    if local.state().retry_secs > now().secs {
+    if local.state().is_waiting(now().secs) {
         return Ok(json!({"waiting": true}));
     }
     std::thread::sleep(Duration::from_millis(COALESCE_MILLIS));

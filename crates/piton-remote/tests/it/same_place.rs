@@ -165,3 +165,16 @@ fn another_repository_in_its_place_is_neither_written_nor_repaired_nor_deleted()
     }
     assert_eq!(place.keys(), before);
 }
+
+/// As after a clock that was ahead, and was set right because a store refused it.
+#[test]
+fn a_next_attempt_in_the_far_future_keeps_no_push_waiting() {
+    let (_place, [first, _], _) = filled();
+    let in_secs = |secs: u64| {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("a time").as_secs();
+        first.edit_state(|state| state["retry_secs"] = (now + secs).into());
+        first.run(&["push", "--background"])
+    };
+    assert_eq!(in_secs(600)["waiting"], true);
+    assert_eq!(in_secs(10 * 24 * 3600)["unchanged"], 1);
+}
