@@ -7,6 +7,7 @@ use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::sync::Mutex;
 
 use piton::{
@@ -62,9 +63,9 @@ struct Spool {
 }
 
 impl Spool {
-    fn new() -> Result<Self> {
-        let file = tempfile::tempfile()
-            .map_err(|error| RemoteError::new(RemoteErrorKind::Io, format!("make a temporary file: {error}")))?;
+    fn new(dir: &Path) -> Result<Self> {
+        let file =
+            tempfile::tempfile_in(dir).map_err(|error| RemoteError::io("make a temporary file in", dir, &error))?;
         Ok(Self { file, entries: Vec::new(), end: 0 })
     }
 
@@ -102,8 +103,15 @@ pub fn fetch_checkpoint(
     let found = machines::find(remote, wanted.machine, &wanted.choice)?;
     let checkpoint = machines::checkpoint(&found.record, wanted.checkpoint)?;
     let index = remote.merged_index(&found.key, &found.record.indexes)?;
-    let mut fetch =
-        Fetch { store, project, remote, index, meter, meta: Received::new(), spool: Mutex::new(Spool::new()?) };
+    let mut fetch = Fetch {
+        store,
+        project,
+        remote,
+        index,
+        meter,
+        meta: Received::new(),
+        spool: Mutex::new(Spool::new(remote.local.dir())?),
+    };
     for attempt in 1..=ATTEMPTS_MAX {
         let (part, known) = if wanted.paths.is_empty() {
             (None, fetch.everything(checkpoint.id)?)

@@ -160,6 +160,11 @@ impl LocalDir {
         Self { dir: piton::remote_dir(store), notices: Arc::default() }
     }
 
+    /// Returns the directory. It exists if there is a remote.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     /// Adds a message for the user of this command, unless it has it already.
     pub(crate) fn notify(&self, text: String) {
         let mut notices = self.notices.lock().expect("no thread panics with it");

@@ -406,3 +406,45 @@ fn a_push_in_the_background_holds_its_start_until_it_begins() {
     assert!(child.wait().expect("the program").success());
     assert_eq!(machine.run(&["machines"])[0]["projects"][0]["checkpoints"], 1);
 }
+
+/// As after `git remote add origin` in a project that was pushed before.
+#[test]
+fn a_directory_whose_project_got_another_identity_is_one_project() {
+    let place = Place::directory();
+    let (first, phrase) = Machine::first("alpha", &place);
+    first.write("a", "1");
+    first.take("one");
+    first.run(&["push"]);
+    let before = place.below("ref/").remove(0);
+    first.clone_of(URL);
+    first.write("a", "2");
+    first.take("two");
+    first.run(&["push"]);
+    assert_eq!(place.below("ref/").len(), 2);
+    let second = Machine::joining("beta", &place, &phrase);
+    let projects = second.run(&["machines"])[0]["projects"].clone();
+    assert_eq!((projects.as_array().map(Vec::len), &projects[0]["checkpoints"]), (Some(1), &2.into()), "{projects}");
+    let id = second.fetch("alpha", "1", &["--project", "project"]);
+    second.restore(&id, &[]);
+    assert_eq!(fs::read_to_string(second.project().join("a")).expect("a file"), "2");
+    // By its id, the earlier one is found still.
+    let earlier = before.split('/').nth(1).expect("an id");
+    let id = second.fetch("alpha", "1", &["--project", earlier]);
+    second.restore(&id, &[]);
+    assert_eq!(fs::read_to_string(second.project().join("a")).expect("a file"), "1");
+}
+
+/// The directory for temporary files may be small, and in memory.
+#[test]
+fn a_fetch_needs_no_room_beside_the_base() {
+    let place = Place::directory();
+    let (first, phrase) = Machine::first("alpha", &place);
+    first.write("a", "1");
+    first.take("one");
+    first.run(&["push"]);
+    let second = Machine::joining("beta", &place, &phrase);
+    let dir = second.project();
+    let fetch = ["fetch", "--machine", "alpha", "--checkpoint", "1", "--project", "project", "--directory"];
+    let output = second.command(&fetch).arg(dir).env("TMPDIR", "/nowhere/at/all").output().expect("the program");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
