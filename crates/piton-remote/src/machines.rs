@@ -209,10 +209,20 @@ fn project_of(one: &FoundRef) -> MachineProject {
     }
 }
 
+/// Returns the refs without those that a later one of the same directory replaces: they were written when the project had
+/// another name, or another repository.
+fn without_replaced(mut refs: Vec<FoundRef>) -> Vec<FoundRef> {
+    let age = |one: &FoundRef| (one.record.secs, one.record.checkpoints.first().map(|newest| newest.secs));
+    refs.sort_by_key(|one| std::cmp::Reverse(age(one)));
+    let mut places = HashSet::new();
+    refs.retain(|one| places.insert((one.key.writer.clone(), one.key.place.clone())));
+    refs
+}
+
 /// Returns every machine that has pushed, the last one first.
 pub fn machines(remote: &Remote) -> Result<Vec<Machine>> {
     remote.check_repository()?;
-    let refs = remote.read_refs(None)?.found;
+    let refs = without_replaced(remote.read_refs(None)?.found);
     let mut machines: Vec<Machine> = Vec::new();
     for (writer, name) in names(&refs) {
         let own: Vec<_> = refs.iter().filter(|one| one.key.writer == writer).collect();
@@ -255,7 +265,10 @@ pub(crate) fn find(remote: &Remote, machine: &str, choice: &ProjectChoice) -> Re
             fitting.sort_by_key(|one| (one.key.place != place, std::cmp::Reverse(one.record.secs)));
             fitting.truncate(1);
         }
-        ProjectChoice::Named(name) => fitting = named(fitting, name),
+        ProjectChoice::Named(name) => {
+            let current = named(without_replaced(fitting.clone()), name);
+            fitting = if current.is_empty() { named(fitting, name) } else { current };
+        }
     }
     match fitting.len() {
         1 => Ok(fitting.remove(0)),
