@@ -15,6 +15,8 @@ use crate::records::{REPOSITORY, RefKey, RefRecord, WriterRecord};
 use crate::remote::Remote;
 use crate::transfer::{Meter, receive};
 
+mod pack;
+
 /// What commits and trees lead to, by their ids.
 type Children = HashMap<ObjectId, Vec<ObjectId>>;
 
@@ -280,7 +282,7 @@ fn check_indexes(
     is_whole.then_some(all)
 }
 
-/// Reads every object of an index that was not read before.
+/// Reads every object of an index that was not read before, and the rest of each pack.
 fn check_data(
     remote: &Remote,
     index: &Index,
@@ -307,7 +309,11 @@ fn check_data(
             found.lock().expect("no thread panics with it").push((id, led_to));
             Ok(())
         };
-        if let Err(error) = receive(remote, index, &ids, meter, &take) {
+        let whole = match index.packs.iter().find(|pack| pack.name == name) {
+            Some(pack) if read.insert(pack.name.clone()) => pack::check_around_entries(remote, pack),
+            _ => Ok(()),
+        };
+        if let Err(error) = receive(remote, index, &ids, meter, &take).and(whole) {
             report.bad.insert(name.to_owned());
             report.find(&format!("pack/{name}"), &error.message, affects);
         }

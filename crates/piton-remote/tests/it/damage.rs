@@ -221,3 +221,29 @@ fn another_phrase_another_place_and_a_future_format_are_told_apart() {
     let (kind, message) = stranger.fails(&["add", &place.url(), "--phrase-file", &file]);
     assert!(kind == "invalid" && message.contains("format 9"), "{message}");
 }
+
+/// Also what a restore does not need: the head of a pack, and in the clear its header and its checksum.
+#[test]
+fn every_byte_of_a_pack_is_checked() {
+    for is_sealed in [true, false] {
+        let place = Place::directory();
+        let machine = Machine::new("alpha", &place);
+        let url = place.url();
+        machine.run(&[&["add", &*url][..], if is_sealed { &[] } else { &["--no-encryption"] }].concat());
+        machine.write("a", "1");
+        machine.take("one");
+        machine.run(&["push"]);
+        let key = place.below("pack/").remove(0);
+        let whole = place.get(&key);
+        let end = whole.len() - 1;
+        for at in [0, 7, 11, 15, 31, 32, end / 2, end - 20, end - 19, end] {
+            let mut changed = whole.clone();
+            changed[at] ^= 1;
+            place.put(&key, Some(changed));
+            let found: Vec<_> = findings(&machine).into_iter().map(|(key, _)| key).collect();
+            assert_eq!(found, [&*key], "byte {at}, sealed: {is_sealed}");
+        }
+        place.put(&key, Some(whole));
+        assert_eq!(findings(&machine), []);
+    }
+}
