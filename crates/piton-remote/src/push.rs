@@ -4,7 +4,7 @@ mod elsewhere;
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use piton::{CheckpointId, ObjectId, ObjectKind, Outgoing, Progress, SentCheckpoint, SentProject, Store};
 use serde::Serialize;
@@ -319,20 +319,25 @@ impl Pusher<'_> {
                 avoid.extend(relied.into_iter().cloned());
                 continue;
             }
+            // A tomb that was completed while objects were sent is not listed any more.
+            let gone = self.missing("pack/", &sent.resumed)?;
+            if !gone.is_empty() {
+                avoid.extend(gone);
+                continue;
+            }
             let names: Vec<_> = tombs.iter().map(|(info, _)| info.key.clone()).collect();
             if !names.is_empty()
                 && let Some(why) = self.renew_lease(state, Some(&names))?
             {
                 return Ok(Attempt::OtherWriter(why));
             }
-            if !self.write_ref(pushing, &sent, state)? {
-                return Ok(Attempt::OtherWriter(COPIED.to_owned()));
+            if let Attempt::OtherWriter(why) = self.write_ref(pushing, &sent, state)? {
+                return Ok(Attempt::OtherWriter(why));
             }
-            if begun.elapsed() > Duration::from_secs(self.request.lease_secs / 2) {
-                // This machine may have been suspended for longer than its lease.
-                let missing = self.missing_packs(&sent.packs)?;
-                if !missing.is_empty() {
-                    avoid.extend(missing);
+            if self.may_have_been_suspended(begun) {
+                let lost = self.lost(&sent)?;
+                if !lost.is_empty() {
+                    avoid.extend(lost);
                     continue;
                 }
             }
@@ -349,9 +354,34 @@ impl Pusher<'_> {
             .hint("a garbage collection of the remote is at work; try again later"))
     }
 
-    fn missing_packs(&self, names: &HashSet<String>) -> Result<Vec<String>> {
-        let there: HashSet<_> = self.remote.bucket.list("pack/")?.into_iter().map(|info| info.key).collect();
-        Ok(names.iter().filter(|name| !there.contains(&format!("pack/{name}"))).cloned().collect())
+    /// Returns true if the lease of this machine may have run out since the push began, by either of its clocks: one of them
+    /// stands still while the machine is suspended.
+    fn may_have_been_suspended(&self, begun: Instant) -> bool {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let by_calendar = i64::try_from(now).unwrap_or(i64::MAX).abs_diff(self.request.now_secs);
+        begun.elapsed().as_secs().max(by_calendar) > self.request.lease_secs / 2
+    }
+
+    /// Returns those of the packs and indexes that are gone. Looks at each: a listing may lag behind.
+    fn missing<'n>(&self, prefix: &str, names: impl IntoIterator<Item = &'n String>) -> Result<Vec<String>> {
+        let mut missing = Vec::new();
+        for name in names {
+            if self.remote.bucket.head(&format!("{prefix}{name}"))?.is_none() {
+                missing.push(name.clone());
+            }
+        }
+        Ok(missing)
+    }
+
+    /// Returns the packs and indexes that a ref relies on and that are gone, or about to be deleted.
+    fn lost(&self, sent: &Sent) -> Result<Vec<String>> {
+        let tombs = self.remote.tombs()?.found;
+        let dying = tombs.iter().flat_map(|(_, tomb)| tomb.packs.iter().chain(&tomb.indexes));
+        let mut lost: Vec<_> =
+            dying.filter(|name| sent.packs.contains(*name) || sent.record.indexes.contains(name)).cloned().collect();
+        lost.extend(self.missing("pack/", &sent.packs)?);
+        lost.extend(self.missing("idx/", &sent.record.indexes)?);
+        Ok(lost)
     }
 
     /// Sends the objects that are in no usable pack, and an index. Returns the ref that names it all.
@@ -363,6 +393,8 @@ impl Pusher<'_> {
         bytes: &mut u64,
     ) -> Result<Sent> {
         let before = pushing.before.as_ref().map(|before| before.indexes.clone()).unwrap_or_default();
+        let earlier: HashSet<_> =
+            state.sent.iter().filter_map(|name| name.strip_prefix("sent/").map(str::to_owned)).collect();
         let (mut read, named) = (Vec::new(), before.len());
         for name in before.into_iter().filter(|name| !avoid.contains(name)) {
             match self.remote.index(&pushing.key, &name) {
@@ -404,16 +436,20 @@ impl Pusher<'_> {
         if !rewrites {
             packs.extend(own.packs.iter().map(|pack| pack.name.clone()));
         }
+        let resumed = packs.intersection(&earlier).cloned().collect();
         if !index.places.is_empty() {
             indexes.push(self.remote.put_index(&pushing.key, &index)?);
         }
-        let record = RefRecord {
-            sequence: pushing
-                .own
-                .as_ref()
-                .map_or(0, |own| own.sequence)
-                .max(pushing.before.as_ref().map_or(0, |one| one.sequence))
-                + 1,
+        let record = self.record_of(pushing, indexes, state)?;
+        Ok(Sent { record, packs, resumed, objects, found, is_rewritten: rewrites })
+    }
+
+    /// Returns the ref of a project.
+    fn record_of(&self, pushing: &Pushing, indexes: Vec<String>, state: &RemoteState) -> Result<RefRecord> {
+        let written = state.refs.get(&pushing.key.key()).map_or(0, |own| own.sequence);
+        let read = pushing.before.as_ref().map_or(0, |before| before.sequence);
+        Ok(RefRecord {
+            sequence: written.max(read) + 1,
             nonce: random_name()?,
             machine: self.remote.config.machine.clone(),
             project: self.remote.project_name(&pushing.project),
@@ -421,8 +457,7 @@ impl Pusher<'_> {
             secs: self.request.now_secs,
             checkpoints: pushing.checkpoints.clone(),
             indexes,
-        };
-        Ok(Sent { record, packs, objects, found, is_rewritten: rewrites })
+        })
     }
 
     /// Sends objects in packs of 64 MiB. Each is noted, so that an interrupted push goes on after it.
@@ -451,11 +486,14 @@ impl Pusher<'_> {
         Ok(bytes)
     }
 
-    /// Writes the ref. Returns false if another machine wrote it, too.
-    fn write_ref(&self, pushing: &Pushing, sent: &Sent, state: &mut RemoteState) -> Result<bool> {
+    /// Writes the ref, unless another machine has written it since it was read: a copy of this one, while objects were sent.
+    fn write_ref(&self, pushing: &Pushing, sent: &Sent, state: &mut RemoteState) -> Result<Attempt<()>> {
         let key = pushing.key.key();
+        if let Attempt::OtherWriter(why) = self.own_ref(&pushing.key, state.refs.get(&key))? {
+            return Ok(Attempt::OtherWriter(why));
+        }
         let ids: Vec<_> = pushing.checkpoints.iter().map(|one| one.id).collect();
-        let before = pushing.own.clone().unwrap_or_default();
+        let before = state.refs.get(&key).cloned().unwrap_or_default();
         let gone = before.checkpoints.iter().filter(|id| !ids.contains(id)).count();
         let directory = directory_text(&pushing.project.dir);
         let identity = self.remote.project_identity(&directory, pushing.project.repository.as_deref());
@@ -465,9 +503,9 @@ impl Pusher<'_> {
         state.refs.insert(key.clone(), own);
         self.remote.local.write_state(state)?;
         self.remote.put_record(&key, &sent.record)?;
-        // A copy of this machine may have written it at the same moment.
+        // At the same moment.
         if self.remote.reference(&pushing.key)?.is_none_or(|found| found.nonce != sent.record.nonce) {
-            return Ok(false);
+            return Ok(Attempt::OtherWriter(COPIED.to_owned()));
         }
         let own = OwnRef {
             sequence: sent.record.sequence,
@@ -483,7 +521,7 @@ impl Pusher<'_> {
         self.remote.local.write_state(state)?;
         let named = sent.record.indexes.iter().cloned().collect();
         self.remote.local.trim_cache(&cached_name(&pushing.key, ""), &named);
-        Ok(true)
+        Ok(Attempt::Done(()))
     }
 }
 
@@ -492,6 +530,8 @@ struct Sent {
     record: RefRecord,
     /// Packs that the ref relies on.
     packs: HashSet<String>,
+    /// Those of them that an earlier push or attempt has sent, and that no ref has led to since.
+    resumed: Vec<String>,
     objects: usize,
     found: usize,
     is_rewritten: bool,

@@ -142,3 +142,34 @@ fn a_listing_that_lasts_longer_than_a_push_forgets_nothing_of_it() {
     assert_eq!(machine.run(&["push"])["warnings"], serde_json::json!([]));
     assert_eq!(machine.run(&["machines"]).as_array().map(Vec::len), Some(2));
 }
+
+/// B11: the copy pushes while the objects of the machine are on their way.
+#[test]
+fn a_copy_that_pushes_meanwhile_keeps_its_checkpoints() {
+    let place = Place::server();
+    let Place::Server(server) = &place else { unreachable!() };
+    let (first, _phrase) = Machine::first("image", &place);
+    first.write("a", "0");
+    first.take("zero");
+    first.run(&["push"]);
+    let copy = first.copy(&place);
+    copy.write("a", "in the copy");
+    let in_copy = copy.take("in the copy").to_string();
+    first.write("a", "in the first");
+    first.take("in the first");
+    let push = std::sync::Mutex::new(copy.command(&["push"]));
+    // The ref is read, then a pack is sent.
+    server.kill_at("image", 2, false, move || {
+        assert!(push.lock().expect("no panic").output().expect("the program").status.success());
+    });
+    let pushed = first.run(&["push"]);
+    assert!(pushed["warnings"].to_string().contains("new id"), "{pushed}");
+    let machines = first.run(&["machines"]);
+    let dir = first.project();
+    let has_it = |machine: &serde_json::Value| {
+        let list = ["list", "--machine", machine["name"].as_str().expect("a name"), "--directory"];
+        let rows = first.run(&[&list[..], &[dir.to_str().expect("a path")]].concat());
+        rows.to_string().contains(&in_copy)
+    };
+    assert!(machines.as_array().expect("machines").iter().any(has_it), "{machines}");
+}
