@@ -67,7 +67,10 @@ impl RemoteError {
     }
 
     pub(crate) fn io(what: &str, path: &std::path::Path, error: &std::io::Error) -> Self {
-        Self::new(RemoteErrorKind::Io, format!("{what} {}: {error}", path.display()))
+        // The error of a temporary file names its path, which says nothing to the user.
+        let text = error.to_string();
+        let why = text.split(" at path \"").next().unwrap_or_default();
+        Self::new(RemoteErrorKind::Io, format!("{what} {}: {why}", path.display()))
     }
 }
 

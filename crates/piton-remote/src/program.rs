@@ -34,7 +34,7 @@ use keys::{key_add, key_remove, key_rotate, keys};
 const PROGRESS_MILLIS: u64 = 200;
 /// Pause before an automatic push, in which further checkpoints may come.
 const COALESCE_MILLIS: u64 = 1500;
-/// Advice for a push that failed because of the store.
+/// Added to the advice for a push that failed because of the store.
 const TRIED_LATER: &str = "it is tried again later; `piton remote status` shows what is not pushed yet";
 
 /// Checkpoints of many machines in one bucket; started by `piton`
@@ -480,8 +480,11 @@ fn push_and_note(store: &Store, local: &LocalDir, held: &PushLock, args: &Push, 
         // If it cannot be written either, the next push is tried at once.
         let _ = local.write_state(&state);
     });
-    pushed.map_err(|error| match error.kind {
-        RemoteErrorKind::Unavailable => error.hint(TRIED_LATER),
+    pushed.map_err(|error| match (error.kind, &error.hint) {
+        (RemoteErrorKind::Unavailable, Some(hint)) => {
+            let hint = format!("{}; {TRIED_LATER}", hint.trim_end_matches(", and try again"));
+            error.hint(hint)
+        }
         _ => error,
     })
 }

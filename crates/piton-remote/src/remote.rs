@@ -15,6 +15,10 @@ use crate::records::{self, FORMAT, REPOSITORY, RefKey, RefRecord, Repository, To
 use crate::seal;
 use crate::slots::{Slot, all_slots};
 
+/// Advice for a place that cannot be joined.
+const NOT_OURS: &str = "see whether address, bucket and prefix are right; if they are, `piton repair --remote` on a machine \
+    that uses it writes it again";
+
 /// An open remote.
 pub struct Remote {
     pub(crate) bucket: Box<dyn Bucket>,
@@ -395,8 +399,8 @@ pub(crate) fn cached_name(of: &RefKey, name: &str) -> String {
 }
 
 fn join(bucket: &dyn Bucket, text: &[u8], phrase: Option<&Phrase>) -> Result<(Repository, Option<Keyring>, Opened)> {
-    let repository: Repository =
-        serde_json::from_slice(text).map_err(|_| RemoteError::damaged(REPOSITORY, "it is none"))?;
+    let repository: Repository = serde_json::from_slice(text)
+        .map_err(|_| RemoteError::damaged(REPOSITORY, "it describes no repository").hint(NOT_OURS))?;
     if repository.format != FORMAT {
         let what = format!("use the remote: it has format {}, and this version knows {FORMAT}", repository.format);
         return Err(RemoteError::new(RemoteErrorKind::Invalid, what).hint("use a newer version of piton"));

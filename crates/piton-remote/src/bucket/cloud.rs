@@ -32,6 +32,11 @@ const CONFLICT_MILLIS: u64 = 50;
 /// Time for one request. A part must fit.
 const REQUEST_SECS_MAX: u64 = 120;
 
+/// Parts of the addresses at which machines of the providers ask for the credentials of their role, as the library does if
+/// the environment has none.
+const METADATA_PATHS: [&str; 4] =
+    ["/latest/api/token", "/latest/meta-data/", "/computeMetadata/", "/metadata/identity/"];
+
 /// A bucket in an object store.
 pub(super) struct CloudBucket {
     store: Arc<dyn ObjectStore>,
@@ -191,6 +196,9 @@ fn describe(what: &str, error: &object_store::Error) -> RemoteError {
     use RemoteErrorKind::{Clock, Credentials, Denied, NotFound, Unavailable};
     let text = error.to_string();
     let has = |word: &str| text.contains(word);
+    if METADATA_PATHS.iter().any(|path| has(path)) {
+        return no_credentials("this environment has none, and neither has a role of this machine");
+    }
     let (kind, why, hint) = if has("RequestTimeTooSkewed") {
         (Clock, "the clocks of this machine and of the store differ too much", "set the clock of this machine")
     } else if is_missing_bucket(&text) {
@@ -274,13 +282,26 @@ fn google(location: &Location, bucket: &str) -> Result<Arc<dyn ObjectStore>> {
     if let Some(endpoint) = &location.endpoint {
         builder = builder.with_base_url(endpoint);
     }
-    if let CredentialsFrom::File(path) = &location.credentials {
-        builder = builder.with_service_account_path(path.to_string_lossy());
+    match &location.credentials {
+        CredentialsFrom::Environment => {}
+        CredentialsFrom::File(path) => builder = builder.with_service_account_path(path.to_string_lossy()),
+        CredentialsFrom::Profile(_) => return Err(not_read_from("--profile", "or `--credentials-file`")),
     }
     Ok(Arc::new(builder.build().map_err(no_credentials)?))
 }
 
+/// Fails for a source of credentials that the provider's own tools do not have.
+fn not_read_from(option: &str, others: &str) -> RemoteError {
+    RemoteError::new(RemoteErrorKind::Invalid, format!("use {option} with this provider"))
+        .hint(format!("its credentials come from the environment {others}").trim_end())
+}
+
 fn azure(location: &Location, container: &str) -> Result<Arc<dyn ObjectStore>> {
+    match &location.credentials {
+        CredentialsFrom::Environment => {}
+        CredentialsFrom::File(_) => return Err(not_read_from("--credentials-file", "")),
+        CredentialsFrom::Profile(_) => return Err(not_read_from("--profile", "")),
+    }
     let mut builder = MicrosoftAzureBuilder::from_env().with_container_name(container).with_retry(retry());
     builder = builder.with_client_options(options(location.endpoint.as_deref()));
     if let Some(endpoint) = &location.endpoint {
@@ -314,6 +335,15 @@ fn read_profile(path: &Path, name: &str) -> Result<Vec<(String, String)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_machine_without_a_role_has_no_credentials() {
+        let address = "Error performing PUT http://169.254.169.254/latest/api/token in 9s, after 6 retries";
+        let error = object_store::Error::Generic { store: "S3", source: address.into() };
+        let described = describe("read piton.json in s3://b", &error);
+        assert_eq!(described.kind, RemoteErrorKind::Credentials);
+        assert!(described.message.starts_with("find credentials"), "{}", described.message);
+    }
 
     #[test]
     fn a_profile_is_a_section_of_the_credentials_file() {

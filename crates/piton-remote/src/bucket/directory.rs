@@ -9,20 +9,28 @@ use std::time::UNIX_EPOCH;
 use super::{Bucket, ObjectInfo};
 use crate::error::{RemoteError, RemoteErrorKind, Result};
 
-/// Prefix of temporary files, which listings leave out.
+/// Prefix of temporary files, which listings leave out until they are abandoned.
 const TEMPORARY: &str = ".tmp-";
+/// Directories in which abandoned temporary files are listed, as objects to which nothing refers: a collection deletes them.
+const LARGE: [&str; 2] = ["pack", "idx"];
+/// Seconds without a write after which a temporary file is abandoned: the process was killed.
+const ABANDONED_SECS: u64 = 24 * 60 * 60;
 /// Bytes that are copied at a time.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Returns the error for an operation on the bucket: `Denied` if the file system does not permit it.
+/// Returns the error for an operation on the bucket: `Denied` if the file system does not permit it, `Full` if it has no
+/// room.
 fn failed(what: &str, path: &Path, error: &io::Error) -> RemoteError {
-    let is_denied = matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem);
-    let failed = RemoteError::io(what, path, error);
-    match is_denied {
-        true => RemoteError { kind: RemoteErrorKind::Denied, ..failed }
-            .hint("give this user the right to read and write in that directory"),
-        false => failed,
-    }
+    let (kind, hint) = match error.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            (RemoteErrorKind::Denied, "give this user the right to read and write in that directory")
+        }
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            (RemoteErrorKind::Full, "free space on that disk; the next push goes on from here")
+        }
+        _ => return RemoteError::io(what, path, error),
+    };
+    RemoteError { kind, ..RemoteError::io(what, path, error) }.hint(hint)
 }
 
 /// A bucket in a directory.
@@ -88,7 +96,9 @@ impl DirectoryBucket {
             let entry = entry?;
             if entry.file_type()?.is_dir() {
                 self.walk(&entry.path(), found)?;
-            } else if !entry.file_name().as_encoded_bytes().starts_with(TEMPORARY.as_bytes()) {
+            } else if !entry.file_name().as_encoded_bytes().starts_with(TEMPORARY.as_bytes())
+                || LARGE.iter().any(|name| dir == self.root.join(name)) && is_abandoned(&entry)
+            {
                 // One that was removed meanwhile has no metadata.
                 found.extend(self.info(&entry.path()));
             }
@@ -104,6 +114,12 @@ impl DirectoryBucket {
             Err(error) => Err(failed("read", &path, &error)),
         }
     }
+}
+
+/// Returns true for a file that was not written for long. A clock that is behind makes it look younger.
+fn is_abandoned(entry: &fs::DirEntry) -> bool {
+    let age = entry.metadata().and_then(|found| found.modified()).ok().and_then(|modified| modified.elapsed().ok());
+    age.is_some_and(|age| age.as_secs() > ABANDONED_SECS)
 }
 
 impl Bucket for DirectoryBucket {
@@ -159,6 +175,28 @@ impl Bucket for DirectoryBucket {
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", &path, &error)),
             _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The numbers are those of Linux.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn errors_say_what_to_do_and_name_no_temporary_file() {
+        for (number, kind) in [(28, RemoteErrorKind::Full), (122, RemoteErrorKind::Full), (30, RemoteErrorKind::Denied)]
+        {
+            let error = failed("write", "/x".as_ref(), &io::Error::from_raw_os_error(number));
+            assert!(error.kind == kind && error.hint.is_some(), "{error:?}");
+        }
+        let missing = tempfile::tempfile_in("/nowhere/at/all").expect_err("no directory");
+        let named = tempfile::NamedTempFile::new_in("/nowhere/at/all").expect_err("no directory");
+        for error in [missing, named] {
+            let text = failed("write", "/x".as_ref(), &error).to_string();
+            assert_eq!(text, "cannot write /x: No such file or directory (os error 2)");
         }
     }
 }

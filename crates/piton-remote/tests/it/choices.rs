@@ -153,3 +153,26 @@ fn a_directory_that_may_not_be_written_is_denied() {
     let (kind, hint) = refused(&here, &["add", "file:///sys/piton", "--no-encryption"], None);
     assert_eq!((&*kind, hint.contains("right to read and write")), ("denied", true), "{hint}");
 }
+
+/// They would be left unused, and others taken from the environment.
+#[test]
+fn a_source_of_credentials_that_a_provider_does_not_have_is_refused() {
+    let machine = Machine::new("alpha", &Place::directory());
+    for args in [
+        ["add", "gs://b/p", "--profile", "x"],
+        ["add", "az://b/p", "--profile", "x"],
+        ["add", "az://b/p", "--credentials-file", "/x"],
+    ] {
+        let (kind, hint) = refused(&machine, &args, None);
+        assert!(kind == "invalid" && hint.contains("environment"), "{args:?}: {kind}: {hint}");
+    }
+}
+
+/// As behind a sign-in page of a network.
+#[test]
+fn an_address_that_answers_with_something_else_is_named() {
+    let place = Place::server();
+    place.put("piton.json", Some(b"<html>".to_vec()));
+    let (kind, hint) = refused(&Machine::new("alpha", &place), &["add", &place.url()], None);
+    assert!(kind == "damaged" && hint.contains("address"), "{kind}: {hint}");
+}

@@ -48,6 +48,8 @@ fn nothing_is_pushed_into_an_empty_mount_point() {
     let (bucket, away) = (root(&place), root(&place).with_file_name("away"));
     fs::rename(&bucket, &away).expect("the disk goes");
     assert_eq!(push_fails(&first, "two"), "unavailable");
+    let answer = String::from_utf8(first.output(&["push"]).stdout).expect("text");
+    assert!(answer.contains("is the disk mounted?") && answer.contains("piton remote status"), "{answer}");
     assert_eq!(other.fails(&["machines"]).0, "unavailable");
     assert!(!bucket.exists(), "only `add` creates the directory");
     fs::create_dir(&bucket).expect("a mount point");
