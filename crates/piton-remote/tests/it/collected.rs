@@ -277,3 +277,117 @@ fn own_refs(machine: &Machine) -> Vec<String> {
     let state: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
     state["refs"].as_object().expect("refs").keys().map(|key| key["ref/".len()..].replace('/', "-")).collect()
 }
+
+/// B10: what a push has sent before it was interrupted is deleted while it goes on, at each of its requests.
+#[test]
+fn a_push_that_goes_on_relies_on_no_pack_that_is_deleted_meanwhile() {
+    let mut deleted = 0;
+    for nth in 3..=7 {
+        let place = Place::server();
+        let Place::Server(server) = &place else { unreachable!() };
+        let (machine, _phrase) = Machine::first("alpha", &place);
+        machine.write("a", Dice::new(41).noise(5000));
+        machine.take("one");
+        let mut child = machine.spawn(&["push"]);
+        let pid = child.id().to_string();
+        // Lease, description, ref, listing of refs, pack, index: the ref is not written yet.
+        server.kill_at("alpha", 8, false, move || {
+            drop(std::process::Command::new("kill").args(["-9", &pid]).status());
+        });
+        assert!(!child.wait().expect("the program").success());
+        server.spare("alpha");
+        assert_eq!((place.below("pack/").len(), place.below("ref/").len()), (1, 0));
+        let collect = ["collect", "--grace-secs", "0", "--lease-secs", "0"];
+        assert!(machine.run(&collect)["marked"].as_u64().expect("a number") >= 1);
+        let mut collector = machine.command(&collect);
+        collector.env("AWS_ACCESS_KEY_ID", "collector");
+        let collector = std::sync::Mutex::new(collector);
+        let (sender, report) = std::sync::mpsc::channel();
+        server.kill_at("alpha", nth, false, move || {
+            let output = collector.lock().expect("no panic").output().expect("the program");
+            drop(sender.send(serde_json::from_slice::<serde_json::Value>(&output.stdout).expect("JSON")));
+        });
+        machine.run(&["push"]);
+        server.spare("alpha");
+        deleted += report.try_recv().map_or(0, |report| report["deleted"].as_u64().expect("a number"));
+        assert_eq!(machine.run(&["verify", "--read-data"])["findings"], serde_json::json!([]), "request {nth}");
+    }
+    assert!(deleted > 0, "nothing was deleted: the test shows nothing");
+}
+
+/// B10: while a machine is suspended, only the clock of the calendar goes on.
+#[test]
+fn a_machine_that_was_suspended_before_its_ref_sends_again_what_went_meanwhile() {
+    let place = Place::server();
+    let Place::Server(server) = &place else { unreachable!() };
+    let (first, phrase) = Machine::first("alpha", &place);
+    let other = Machine::joining("beta", &place, &phrase);
+    for machine in [&first, &other] {
+        machine.clone_of("https://example.com/a/b");
+        machine.write("large", Dice::new(43).noise(50 << 10));
+        machine.take("one");
+    }
+    first.run(&["push"]);
+    let expired = [place.below("ref/"), place.below("writer/")].concat();
+    // For a push by this process, which has other variables.
+    let file = other.sandbox.root().join("credentials");
+    std::fs::write(&file, "[default]\naws_access_key_id = other\naws_secret_access_key = s\n").expect("a file");
+    let (endpoint, file) = (server.endpoint(), file.to_str().expect("a path"));
+    other.run(&["add", &place.url(), "--endpoint", &endpoint, "--credentials-file", file, "--region", "x"]);
+    // After the lease (three requests), the ref, the listing of refs, the ref and the index of the first, a pack, an index
+    // and the tombs. From then on, the pack of the first is relied on.
+    let ((begins, has_begun), (ends, has_ended)) = (std::sync::mpsc::channel(), std::sync::mpsc::channel());
+    server.kill_at("other", 11, false, move || {
+        begins.send(()).expect("the test waits");
+        has_ended.recv().expect("the test sends");
+    });
+    let store = other.store();
+    std::thread::scope(|scope| {
+        let pushing = scope.spawn(|| push_that_began_days_ago(&store));
+        has_begun.recv().expect("a request");
+        expired.iter().for_each(|key| place.put(key, None));
+        let collect = ["collect", "--grace-secs", "0", "--lease-secs", "0"];
+        assert!(first.run(&collect)["marked"].as_u64() > Some(0) && first.run(&collect)["deleted"].as_u64() > Some(0));
+        ends.send(()).expect("the server waits");
+        pushing.join().expect("no panic");
+    });
+    assert_eq!(other.run(&["verify", "--read-data"])["findings"], serde_json::json!([]));
+    assert_eq!(place.below("ref/").len(), 1);
+}
+
+fn push_that_began_days_ago(store: &piton::Store) {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("a time").as_secs();
+    let request = piton_remote::PushRequest {
+        directories: Vec::new(),
+        prompt_text: piton::PromptText::None,
+        now_secs: i64::try_from(now).expect("a time") - 3 * 24 * 3600,
+        host: "beta".to_owned(),
+        lease_secs: piton_remote::LEASE_SECS,
+        avoid: Default::default(),
+        again: Default::default(),
+    };
+    let local = piton_remote::LocalDir::of(store);
+    let held = local.lock().expect("a lock");
+    piton_remote::push(store, &local, &held, &request, &piton_remote::Meter::default()).expect("a push");
+}
+
+/// A push into a directory that is killed leaves a file beside the packs.
+#[test]
+fn what_a_killed_write_leaves_in_a_directory_is_collected() {
+    let place = Place::directory();
+    let (machine, _phrase) = Machine::first("alpha", &place);
+    push_and_drop(&machine, &mut Dice::new(47), 1);
+    let (old, young) = ("pack/.tmp-old", "pack/.tmp-young");
+    for (key, age_secs) in [(old, 2 * 24 * 3600), (young, 0)] {
+        place.put(key, Some(vec![0; 1000]));
+        let Place::Directory(dir) = &place else { unreachable!() };
+        let file = std::fs::File::options().append(true).open(dir.path().join("bucket").join(key)).expect("a file");
+        let then = std::time::SystemTime::now() - Duration::from_secs(age_secs);
+        file.set_modified(then).expect("a time");
+    }
+    let collect = ["collect", "--grace-secs", "0", "--lease-secs", "0"];
+    assert_eq!(machine.run(&collect)["marked"], 1);
+    assert_eq!(machine.run(&collect)["deleted"], 1);
+    assert!(place.keys().iter().any(|key| key == young) && !place.keys().iter().any(|key| key == old));
+    assert_eq!(machine.run(&["verify", "--read-data"])["findings"], serde_json::json!([]));
+}
