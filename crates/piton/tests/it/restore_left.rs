@@ -522,7 +522,7 @@ fn what_the_first_try_could_not_read_is_left_by_the_second() {
 fn rules_made_since_are_gone_after_a_restore_although_many_files_were_left_out() {
     let sandbox = Sandbox::new();
     sandbox.tree("a = 1");
-    (0..20).for_each(|number| sandbox.write(&format!("{number}.log"), "left out"));
+    (0..20).for_each(|number| sandbox.write(format!("{number}.log"), "left out"));
     let target = taken(&take(&sandbox));
     sandbox.tree(".gitignore = /data/x\\n\n data/x = made since");
     let before = state_of(&sandbox.project());
