@@ -20,9 +20,9 @@ const MARK: &str = "steps made: ";
 /// Id of a user who owns nothing else.
 const OTHER_USER: u32 = 65_534;
 const TESTS: [&str; 3] = [
-    "model::whatever_is_done_by_whomever_the_library_does_what_the_model_does",
-    "model::long_work_is_brought_back_to_the_last_bit",
-    "model::what_goes_aside_comes_back_while_rules_and_lists_change",
+    "model::random_steps_and_kills_match_the_model",
+    "model::a_long_session_is_restored_exactly",
+    "model::files_moved_aside_come_back_although_rules_change",
 ];
 
 #[derive(clap::Args)]

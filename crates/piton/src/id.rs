@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_project_is_named_as_the_seed_names_it() {
+    fn a_project_has_the_name_that_hermes_gives_it() {
         // python3 -c 'import hashlib; print(hashlib.sha256(b"/home/you/code").hexdigest()[:16])'
         assert_eq!(ProjectId::of(Path::new("/home/you/code")).as_str(), "191b6b6fd3277872");
     }

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_suits_all_but_cursor() {
+    fn an_empty_reply_lets_every_agent_but_cursor_continue() {
         for agent in Agent::all().filter(|agent| *agent != Agent::named("cursor")) {
             for name in ["UserPromptSubmit", "PreToolUse", "SessionStart", "Stop"] {
                 assert_eq!(go_on(&event(agent, name)), "", "{agent:?} {name}");

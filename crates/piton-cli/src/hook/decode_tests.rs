@@ -7,7 +7,7 @@ fn of(named: &str, text: &str) -> HookEvent {
 }
 
 #[test]
-fn who_speaks_is_decided_by_what_is_sent() {
+fn the_payload_decides_which_agent_sent_it() {
     let cases = [
         ("claude", r#"{"hook_event_name":"preToolUse","cursor_version":"2"}"#, "cursor"),
         ("claude", r#"{"hook_event_name":"PreToolUse","transcript_path":"/t"}"#, "claude"),
@@ -120,7 +120,7 @@ fn sessions_and_turns_of_subagents_are_their_parents() {
 }
 
 #[test]
-fn where_it_is_must_be_a_whole_path() {
+fn a_relative_cwd_is_ignored() {
     let cwd = |text: &str| of("cursor", text).cwd;
     assert_eq!(cwd(r#"{"cwd":"/p","workspace_roots":["/w"]}"#), Some("/p".into()));
     assert_eq!(cwd(r#"{"workspace_roots":["/w","/v",7,"rel"]}"#), Some("/w".into()));

@@ -543,7 +543,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_that_panics_or_hangs_is_left_behind() {
+    fn work_that_panics_or_hangs_is_abandoned() {
         let long = Duration::from_secs(60);
         assert_eq!(within(long, || 7), Some(7));
         assert_eq!(within(long, || std::panic::panic_any(7)), None::<()>);

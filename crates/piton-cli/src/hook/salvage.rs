@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_cut_off_still_tells_who_and_where() {
+    fn a_truncated_payload_still_has_agent_and_directory() {
         let whole = r#"{"session_id":"s","cwd":"/p/a \"b\"","hook_event_name" : "PreToolUse","tool_name":"Write","tool_input":{"file_path":"/p/x","content":"say \"cwd\": \"/evil\" and"#;
         let payload = Payload::read(whole.as_bytes());
         assert!(payload.is_cut);
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_nothing_and_no_panic() {
+    fn other_payloads_yield_no_fields_and_no_panic() {
         let deep = "[".repeat(100_000);
         for bytes in
             [&b""[..], b"\xff\xfe\x00", b"[]", b"7", b"null", b"{\"cwd\"", b"{\"cwd\":", b"{\"cwd\":7", deep.as_bytes()]

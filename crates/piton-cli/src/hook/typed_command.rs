@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rollback_is_told_from_a_sentence() {
+    fn a_typed_rollback_is_distinguished_from_a_sentence() {
         let typed = |prompt: &str| rollback(prompt).map(|words| words.join("|"));
         let command = |words: &str| Some(words.to_owned());
         assert_eq!(typed("/rollback"), command(""));

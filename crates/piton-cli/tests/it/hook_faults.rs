@@ -322,7 +322,7 @@ fn a_lock_that_is_held_costs_the_deadline_and_the_turn_is_tried_again() {
 }
 
 #[test]
-fn what_hangs_is_left_behind() {
+fn a_hanging_hook_abandons_its_work() {
     let sandbox = Sandbox::new();
     sandbox.tree("x.txt");
     fs::create_dir_all(sandbox.base()).expect("a base");
@@ -355,7 +355,7 @@ fn a_session_that_begins_too_late_is_no_turn_without_protection() {
 }
 
 #[test]
-fn who_would_rather_wait_is_stopped() {
+fn fail_closed_stops_the_agent() {
     let sandbox = Sandbox::new();
     sandbox.tree("x.txt\n y.txt");
     let strict = |agent: &str, limit: &str, sent: String| {

@@ -17,7 +17,7 @@ fn read(sandbox: &Sandbox, path: &str) -> String {
 }
 
 #[test]
-fn the_switch_is_given_back_with_the_last_agent_to_the_byte() {
+fn uninstalling_the_last_agent_restores_the_switch_exactly() {
     for text in [
         "",
         "# mine\nmodel: x\n",

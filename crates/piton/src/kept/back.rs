@@ -337,7 +337,7 @@ mod tests {
     /// A recovery of two files was killed. One had been replaced, one not yet; a third had been changed by another program at
     /// the moment of the swap, so that its newest version has a temporary name.
     #[test]
-    fn of_a_killed_recovery_every_temporary_file_goes_unless_it_is_not_saved() {
+    fn temporary_files_of_a_killed_recovery_are_removed_unless_unsaved() {
         let temp = tempfile::tempdir().expect("a directory");
         let dir = temp.path();
         let write = |name: &str, text: &str| fs::write(dir.join(name), text).expect("a file");

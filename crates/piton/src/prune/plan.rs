@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn orphans_stale_projects_and_old_archives_go() {
+    fn orphans_stale_projects_and_old_archives_are_dropped() {
         let policy = Policy { retention_days: 7, delete_orphans: true, ..Policy::default() };
         let goes = names(policy);
         assert_eq!(goes.len(), 5, "{goes:?}");
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_project_with_a_mark_goes_only_if_the_user_prunes() {
+    fn a_marked_project_is_dropped_only_by_a_users_prune() {
         let policy = Policy { retention_days: 7, delete_orphans: true, ..Policy::default() };
         let mut inventory = inventory();
         inventory.projects.iter_mut().for_each(|project| project.marks.push("release".to_owned()));

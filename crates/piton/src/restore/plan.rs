@@ -159,7 +159,7 @@ mod tests {
 
     /// A restore whose plan counts no change is skipped.
     #[test]
-    fn everything_that_will_change_counts_once() {
+    fn every_planned_change_counts_once() {
         let seen = crate::sys::stat_path(std::path::Path::new("/")).expect("a root");
         let (id, path) = (ObjectId::from_bytes([7; 20]), || b"path".to_vec());
         let seen = SeenFile { stat: seen, id };

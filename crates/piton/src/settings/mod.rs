@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn no_problem_speaks_the_language_of_the_parser() {
+    fn problems_do_not_quote_the_parser() {
         let bomb = format!("checkpoints:\n  exclude: {}1{}\n", "[".repeat(5000), "]".repeat(5000));
         for text in ["checkpoints: [", "a: &a [*a]\n", "checkpoints:\n\t- x: {", &bomb, "a: *b\ncheckpoints: [1"] {
             for problem in read(text).1 {

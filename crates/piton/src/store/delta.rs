@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn contents_that_have_little_in_common_are_told_by_samples() {
+    fn dissimilar_contents_are_detected_by_samples() {
         let noise = |seed: u32| -> Vec<u8> {
             let next = |state: &u32| Some(state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223));
             std::iter::successors(Some(seed), next).map(|state| state.to_be_bytes()[0]).take(4_000).collect()
@@ -264,7 +264,7 @@ mod tests {
     /// Hand-written deltas: the two sizes, then copies (0x80 with a bit for each byte of offset and length) and
     /// inserts.
     #[test]
-    fn a_delta_says_no_more_than_it_must() {
+    fn a_delta_is_minimal() {
         let base: Vec<u8> = (0..100).collect();
         let pieces = |pieces: &[&[u8]]| pieces.concat();
         let (one, two, three) = (&[1; 16][..], &[2; 16][..], &[3; 16][..]);

@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_has_locked_no_other_has() {
+    fn a_lock_excludes_other_processes() {
         let temp = tempfile::tempdir().expect("a directory");
         let store = store(&temp);
         let is_free = |name: &str| store.locks.lock_file(name).expect("a file").try_lock().is_ok();

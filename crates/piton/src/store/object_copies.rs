@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_of_one_day_after_the_other_come_to_everything() {
+    fn samples_of_consecutive_days_cover_everything() {
         for percent in [0.001_f64, 5.0, 33.0, 100.0] {
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most 65536")]
             let days = ((100.0 / percent).ceil() as u64).min(65536);

@@ -351,7 +351,7 @@ mod tests {
     use crate::store::kit::store;
 
     #[test]
-    fn an_object_is_read_as_what_it_is_and_stands_in_the_store_once() {
+    fn an_object_is_read_by_its_kind_and_stored_once() {
         let temp = tempfile::tempdir().expect("a directory");
         let store = store(&temp);
         let held = store.locks.share().expect("a lock");

@@ -534,7 +534,7 @@ mod tests {
 
     /// A file may change or disappear while it is read.
     #[test]
-    fn a_stream_that_is_not_what_it_was_leaves_the_pack_as_before() {
+    fn a_stream_of_another_size_leaves_the_pack_unchanged() {
         let dir = tempfile::tempdir().expect("a directory");
         let mut pack = PackWriter::begin(&in_one(dir.path())).expect("a pack");
         let id = |text: &[u8]| IdHasher::of(ObjectKind::Blob, text).expect("no collision");

@@ -466,7 +466,7 @@ mod tests {
 
     /// G6: exactly as many as needed.
     #[test]
-    fn no_more_go_than_must_and_what_is_dead_goes_first() {
+    fn only_as_many_as_needed_are_dropped_and_garbage_first() {
         let id = |number: u8| ObjectId::from_bytes([number; 20]);
         let mut reach = Reachability::new(vec![id(1), id(4)], HashSet::new());
         for (number, rank) in [(1, 0), (2, 1), (3, NEVER)] {

@@ -383,7 +383,7 @@ mod tests {
     const NOW: Moment = Moment { secs: 1_800_000_000, nanos: 0, offset_secs: 0 };
 
     #[test]
-    fn a_packed_ref_that_goes_takes_what_belongs_to_it_along() {
+    fn a_removed_packed_ref_is_removed_with_its_peeled_line() {
         let temp = tempfile::tempdir().expect("a directory");
         let store = Store::open_or_create(&temp.path().join("base"), NOW).expect("a store");
         let line = |start: &str, name: &str| format!("{start}{}{name}\n", "07".repeat(20));

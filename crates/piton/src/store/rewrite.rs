@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_purged_is_named_no_more_and_nothing_else_changes() {
+    fn purged_paths_leave_the_commit_and_nothing_else_changes() {
         let id = |number: u8| ObjectId::from_bytes([number; 20]);
         let commit = |tree: u8, parent: u8, facts: &str| {
             let people = "author A <a> 5 +0000\ncommitter A <a> 5 +0000";

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_that_ended_leaves_nothing_and_one_that_was_killed_is_told_once() {
+    fn a_finished_attempt_leaves_no_note_and_a_killed_one_is_reported_once() {
         let temp = tempfile::tempdir().expect("a directory");
         let store = store(&temp);
         let mut told = Vec::new();

@@ -204,7 +204,7 @@ mod tests {
 
     /// A take that fails afterwards leaves the note too high; nothing leaves it too low.
     #[test]
-    fn what_is_set_aside_is_noted_and_counted_only_without_a_note() {
+    fn reservations_are_noted_and_files_counted_only_without_a_note() {
         let temp = tempfile::tempdir().expect("a directory");
         let now = Moment { secs: 1_800_000_000, nanos: 0, offset_secs: 0 };
         let store = Store::open_or_create(&temp.path().join("base"), now).expect("a store");

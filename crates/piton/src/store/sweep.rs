@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_abandoned_for_an_hour_goes_and_what_was_said_of_a_session_after_thirty_days() {
+    fn temporary_files_are_swept_after_an_hour_and_session_notes_after_thirty_days() {
         let temp = tempfile::tempdir().expect("a directory");
         let store = store(&temp);
         let month = 30 * 24 * HOUR;

@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_note_of_a_session_is_everybodys() {
+    fn concurrent_callers_get_the_same_first_note() {
         let temp = tempfile::tempdir().expect("a directory");
         let now = Moment { secs: 1_800_000_000, nanos: 0, offset_secs: 0 };
         let store = Store::open_or_create(&temp.path().join("base"), now).expect("a store");

@@ -50,7 +50,7 @@ fn paths_behind(sandbox: &Sandbox) -> Value {
 }
 
 #[test]
-fn a_large_index_stays_for_a_few_changes_and_goes_for_many() {
+fn a_large_index_is_rewritten_only_for_many_changes() {
     let sandbox = large_project("a = 1\n dir/b = 1\n dir/c = 1\n z = 1");
     let index = inode_of_index(&sandbox);
     let expect = |what: &str, behind: Value| {
@@ -81,7 +81,7 @@ fn a_large_index_stays_for_a_few_changes_and_goes_for_many() {
 }
 
 #[test]
-fn a_large_index_goes_for_a_large_file_for_rules_and_for_what_cannot_be_listed() {
+fn a_large_index_is_rewritten_if_a_note_cannot_describe_the_change() {
     let sandbox = large_project("a = 1\n dir/b = 1");
     let mut index = inode_of_index(&sandbox);
     let mut expect_another = |what: &str| {
@@ -124,7 +124,7 @@ fn a_small_index_is_rewritten() {
 
 /// C4.
 #[test]
-fn what_the_index_is_behind_with_is_read_again() {
+fn paths_at_which_the_index_is_behind_are_read_again() {
     let sandbox = large_project("a = 12\n dir/b = 123");
     sandbox.write("a", "34");
     take_settled(&sandbox);
@@ -161,7 +161,7 @@ fn taken_whole(sandbox: &Sandbox) -> String {
 /// C4. The files of a moved directory keep their timestamps, so they match the index again; by then garbage collection
 /// may have removed their contents from the store.
 #[test]
-fn what_was_away_until_the_store_forgot_it_comes_back_whole() {
+fn a_file_that_returns_after_its_objects_were_collected_is_stored_again() {
     let sandbox = large_project("dir/a = first\n dir/b = second");
     let aside = sandbox.root().join("aside");
     fs::rename(sandbox.path("dir"), &aside).expect("a rename");

@@ -138,7 +138,7 @@ fn a_clock_that_was_not_set_yet_costs_no_checkpoint() {
 }
 
 #[test]
-fn what_is_old_goes_once_the_clock_has_said_so_twice() {
+fn old_projects_are_pruned_once_two_prunes_agree_on_the_time() {
     let now = now().secs;
     let days = |days: i64| now + days * DAY;
     assert_eq!(left_after(&[now, now], Some(now), &[days(2), days(6), days(8)]), [2, 2, 0]);

@@ -75,7 +75,7 @@ fn listed(sandbox: &Sandbox) -> Vec<String> {
 }
 
 #[test]
-fn a_store_of_the_seeds_making_is_listed_before_piton_ever_wrote_to_it() {
+fn a_store_made_by_hermes_is_listed_before_piton_writes_to_it() {
     let sandbox = Sandbox::new();
     sandbox.tree("a.txt = one\\n\n dir/b.txt");
     seed_init(&sandbox);
@@ -91,7 +91,7 @@ fn a_store_of_the_seeds_making_is_listed_before_piton_ever_wrote_to_it() {
 
 /// C2.
 #[test]
-fn piton_and_the_seed_take_turns_in_one_history() {
+fn piton_and_hermes_alternate_in_one_history() {
     let sandbox = Sandbox::new();
     sandbox.tree("a.txt = 0\n dir/b.txt\n *run\n link -> a.txt\n empty/\n private");
     sandbox.chmod("private", 0o600);
@@ -120,7 +120,7 @@ fn piton_and_the_seed_take_turns_in_one_history() {
 }
 
 #[test]
-fn the_seeds_list_settings_and_record_stay_as_they_are() {
+fn exclude_list_settings_and_record_of_hermes_are_kept() {
     let sandbox = Sandbox::new();
     sandbox.tree("a.txt\n x.o\n y.log");
     seed_init(&sandbox);
@@ -135,7 +135,7 @@ fn the_seeds_list_settings_and_record_stay_as_they_are() {
 }
 
 #[test]
-fn a_store_of_the_seeds_making_becomes_the_owners_alone() {
+fn a_store_made_by_hermes_becomes_private() {
     let sandbox = Sandbox::new();
     sandbox.tree("a.txt");
     seed_init(&sandbox);
@@ -152,7 +152,7 @@ fn a_store_of_the_seeds_making_becomes_the_owners_alone() {
 }
 
 #[test]
-fn the_seeds_checkpoint_before_a_rollback_is_a_safety_checkpoint() {
+fn the_checkpoint_of_hermes_before_a_rollback_is_a_safety_checkpoint() {
     let sandbox = Sandbox::new();
     sandbox.tree("a.txt");
     seed_init(&sandbox);
@@ -162,7 +162,7 @@ fn the_seeds_checkpoint_before_a_rollback_is_a_safety_checkpoint() {
 
 /// Stock git stores the executable bit, no other permissions, and no empty directories.
 #[test]
-fn a_restore_to_a_checkpoint_of_the_seed_changes_what_that_knows_and_no_more() {
+fn a_restore_to_a_checkpoint_of_hermes_changes_only_what_it_records() {
     let sandbox = Sandbox::new();
     sandbox.tree("plain = 1\n private\n *run = 1\n *tool\n lib");
     seed_init(&sandbox);

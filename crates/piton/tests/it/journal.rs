@@ -41,7 +41,7 @@ fn events_come_back_newest_first() {
 }
 
 #[test]
-fn the_same_of_one_turn_is_said_once() {
+fn an_event_of_a_turn_is_recorded_once() {
     let sandbox = Sandbox::new();
     let journal = Journal::at(&base(&sandbox));
     for secs in 1..=5 {
@@ -100,7 +100,7 @@ fn it_is_bounded_and_keeps_the_newest() {
 }
 
 #[test]
-fn a_base_that_takes_nothing_has_a_stand_in_and_both_are_read() {
+fn an_unwritable_base_has_a_fallback_log_and_both_are_read() {
     let sandbox = Sandbox::new();
     let other = sandbox.root().join("state/piton");
     let journal = Journal::at(&sandbox.base()).or_in(Some(other.clone()));
@@ -115,7 +115,7 @@ fn a_base_that_takes_nothing_has_a_stand_in_and_both_are_read() {
 
 /// J2, J4.
 #[test]
-fn what_is_seen_or_protected_in_the_second_of_the_failure_is_over_in_whichever_log_that_is() {
+fn a_success_in_the_second_of_a_failure_ends_it_in_either_log() {
     let sandbox = Sandbox::new();
     let journal = Journal::at(&sandbox.base()).or_in(Some(sandbox.home().join("state")));
     let fail = |turn| assert!(journal.note(&event(7, Level::Unprotected, Some(turn), "/p")));
@@ -137,7 +137,7 @@ fn what_is_seen_or_protected_in_the_second_of_the_failure_is_over_in_whichever_l
 }
 
 #[test]
-fn no_link_leads_it_astray_and_nothing_fails() {
+fn the_journal_follows_no_link_and_never_fails() {
     let sandbox = Sandbox::new();
     let victim = sandbox.root().join("victim");
     fs::write(&victim, "precious").expect("a file");

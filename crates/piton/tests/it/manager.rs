@@ -217,7 +217,7 @@ fn a_prompt_is_answered_once() {
 }
 
 #[test]
-fn a_restore_leaves_word_for_who_worked_since_and_it_is_told_once() {
+fn a_restore_leaves_one_notice_for_each_session_since() {
     let sandbox = Sandbox::new();
     sandbox.tree("a.txt = 1\n gone.txt = 1");
     let mut before = manager(&sandbox);

@@ -102,7 +102,7 @@ fn undo_moves_back_what_the_settings_cover_by_then() {
 
 /// A path that the plan does not move is not counted as moved either.
 #[test]
-fn a_move_without_a_place_is_planned_as_none() {
+fn a_move_whose_place_is_taken_is_not_planned() {
     let sandbox = Sandbox::new();
     moved_aside_and_back(&sandbox, "x.ex = old\n b", "x.ex = mine\n b");
     assert_eq!(restore(&sandbox, RestoreTo::Redo, &some()).left, []);
@@ -174,7 +174,7 @@ fn what_took_the_place_of_a_moved_directory_makes_way() {
 
 /// A directory that is wanted both for a file in it and for an empty one.
 #[test]
-fn what_is_in_the_way_goes_aside_once() {
+fn a_file_in_the_way_is_moved_aside_once() {
     let sandbox = Sandbox::new();
     sandbox.tree("x.ex/f = old\n x.ex/empty/\n b");
     taken(&take_with(&sandbox, &sandbox.project(), &all()));

@@ -62,7 +62,7 @@ fn modes_alone_come_back_without_a_write() {
 }
 
 #[test]
-fn rights_of_the_owner_are_not_given_back() {
+fn set_id_and_sticky_bits_are_not_restored() {
     let sandbox = Sandbox::new();
     sandbox.tree("*tool = old");
     sandbox.chmod("tool", 0o4755);
@@ -124,7 +124,7 @@ fn files_come_back_into_a_directory_that_was_emptied() {
 }
 
 #[test]
-fn one_kind_of_thing_becomes_another_and_back() {
+fn files_links_and_directories_replace_each_other_and_come_back() {
     let shapes = ["x = a file", "x/in/side\n x/empty/", "x -> elsewhere", "x/", "*x = runs", "other"];
     for old in shapes {
         for new in shapes {
@@ -401,7 +401,7 @@ fn what_is_there_already_takes_no_checkpoint() {
 }
 
 #[test]
-fn a_plan_to_be_looked_at_writes_nothing_and_cannot_be_applied() {
+fn a_dry_run_writes_nothing_and_cannot_be_applied() {
     let sandbox = Sandbox::new();
     sandbox.tree("a = 1\n d/b");
     taken(&take(&sandbox));

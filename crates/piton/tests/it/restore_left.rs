@@ -40,7 +40,7 @@ fn make_fifo(sandbox: &Sandbox, path: &str) {
 }
 
 #[test]
-fn what_was_never_covered_is_not_touched_and_not_talked_about() {
+fn files_never_covered_are_neither_touched_nor_reported() {
     let sandbox = Sandbox::new();
     sandbox.tree(".gitignore = *.ig\\ngen/\\n\n a = 1\n x.ig = i\n gen/o\n node_modules/m.js\n .env = secret\n d/y.ig");
     sandbox.write("big", vec![b'x'; 2 << 20]);
@@ -402,7 +402,7 @@ fn nothing_is_put_into_a_directory_that_cannot_be_listed() {
 
 /// The directory is gone, or contains something: in both cases the result is correct.
 #[test]
-fn a_directory_that_was_to_go_and_is_gone_or_in_use_meanwhile_is_not_talked_about() {
+fn a_directory_to_remove_that_is_gone_or_in_use_is_not_reported() {
     let sandbox = Sandbox::new();
     sandbox.tree("a = 1");
     taken(&take(&sandbox));

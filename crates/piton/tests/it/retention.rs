@@ -37,7 +37,7 @@ fn git_list(sandbox: &Sandbox, newest: &str) -> Vec<String> {
 
 /// S2.
 #[test]
-fn the_oldest_go_and_the_others_keep_their_ids_and_dates() {
+fn the_oldest_are_dropped_and_the_others_keep_ids_and_dates() {
     let sandbox = Sandbox::new();
     let dir = sandbox.project();
     let first = take_many(&sandbox, &dir, 4, 4);

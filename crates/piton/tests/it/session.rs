@@ -314,7 +314,7 @@ fn iso(moment: Moment, secs_ago: i64) -> String {
 }
 
 #[test]
-fn records_go_by_what_they_say_of_their_age() {
+fn records_are_aged_by_their_updated_field() {
     let sandbox = Sandbox::new();
     let now = now();
     let ago = |secs: i64| iso(now, secs);
@@ -424,7 +424,7 @@ fn a_directory_of_other_files_is_no_place_for_records() {
 }
 
 #[test]
-fn the_block_to_go_on_with_says_what_matters() {
+fn the_resume_text_has_task_steps_and_decisions() {
     let sandbox = Sandbox::new();
     write(
         &sandbox,
@@ -446,7 +446,7 @@ fn the_block_to_go_on_with_says_what_matters() {
 }
 
 #[test]
-fn the_block_to_go_on_with_stays_short_and_keeps_the_newest() {
+fn the_resume_text_stays_short_and_keeps_the_newest() {
     let sandbox = Sandbox::new();
     let steps: String = (0..500).map(|n| format!("- {{step: 'schritt ß {n} 😀', status: completed}}\n")).collect();
     let open: String = (0..50).map(|n| format!("- {{step: open {n}, status: pending}}\n")).collect();

@@ -122,7 +122,7 @@ fn assert_heals(sandbox: &Sandbox, gone: &[&PathBuf]) {
 }
 
 #[test]
-fn a_store_without_some_of_its_pieces_heals() {
+fn missing_pieces_of_a_store_are_created_again() {
     let sandbox = Sandbox::new();
     sandbox.tree("a.txt\n dir/b.txt");
     open(&sandbox.base()).expect("a store");
@@ -241,7 +241,7 @@ fn what_another_archive_holds_is_not_written_over() {
 }
 
 #[test]
-fn what_a_killed_process_left_in_the_base_is_no_stranger() {
+fn leftovers_of_a_killed_process_are_not_foreign_files() {
     let sandbox = Sandbox::new();
     fs::create_dir_all(sandbox.base()).expect("a base");
     fs::write(sandbox.base().join("tmp_x1y2z3"), "half of a session record").expect("a file");

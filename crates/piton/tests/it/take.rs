@@ -94,7 +94,7 @@ fn one_per_project_session_and_turn() {
 }
 
 #[test]
-fn a_refused_turn_has_had_its_try_and_one_out_of_time_has_not() {
+fn a_refused_take_consumes_the_turn_and_a_timeout_does_not() {
     let sandbox = Sandbox::new();
     let project = sandbox.project();
     sandbox.tree("a.txt");

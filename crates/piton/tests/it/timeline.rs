@@ -66,7 +66,7 @@ fn a_restore_that_takes_back_another_sessions_later_work_must_be_agreed_to() {
 }
 
 #[test]
-fn a_sessions_own_later_work_needs_no_word() {
+fn a_sessions_own_later_work_needs_no_consent() {
     let sandbox = Sandbox::new();
     let ids = two_sessions(&sandbox);
     assert_eq!(others(&sandbox, RestoreTo::Named(&ids[4]), RestoreOptions::default()), []);

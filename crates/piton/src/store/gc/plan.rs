@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_dead_goes_first_and_is_enough_if_it_is() {
+    fn unreachable_packs_are_removed_first_and_alone_if_that_suffices() {
         let states = [state(100, 50), state(0, 60), state(10, 40)];
         assert_eq!(packs_of(&plan(&states, GcGoal::Free(60))), [vec![1]]);
         assert_eq!(packs_of(&plan(&states, GcGoal::Free(61))), [vec![1], vec![2]]);
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn space_is_given_back_where_the_least_has_to_be_copied_for_it() {
+    fn the_packs_that_free_most_per_copied_byte_are_rewritten() {
         let states = [state(1000, 10), state(30, 1), state(100, 50), state(5, 0)];
         for (bytes, expected) in [(1, 1), (50, 1), (51, 2), (52, 3), (1000, 3)] {
             let order = [vec![2], vec![1], vec![0]];
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn small_packs_are_made_one_where_there_are_several_or_something_is_to_be_gained() {
+    fn small_packs_are_merged_if_there_are_several_or_space_is_gained() {
         let hasty = PackState { is_hasty: true, ..state(5, 0) };
         for (states, is_done) in [
             (&[state(5, 0)][..], false),
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_pack_is_copied_for_a_hundredth_of_it_or_where_every_byte_must_go() {
+    fn a_large_pack_is_copied_to_free_one_percent_or_for_a_purge() {
         let live_bytes = PACK_BYTES_MAX / 100 * 100;
         for (state, goal, tend) in [
             (state(live_bytes, live_bytes / 100), GcGoal::All, None),
@@ -354,7 +354,7 @@ mod tests {
 
     /// G4.
     #[test]
-    fn what_is_merged_under_a_limit_fits_in_the_part_of_collections() {
+    fn under_a_limit_merged_packs_fit_in_the_reserved_part() {
         for megabytes in [1, 4, 20, 500, 100_000] {
             let bytes_max = megabytes << 20;
             let bounds = Bounds::new(bytes_max);

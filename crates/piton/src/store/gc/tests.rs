@@ -53,7 +53,7 @@ fn a_collection_ends_when_cancelled_or_an_urgent_process_waits() {
 }
 
 #[test]
-fn what_was_compressed_in_haste_is_compressed_well_unless_stock_git_is_to_leave_it_alone() {
+fn maintenance_recompresses_fast_packs_unless_kept() {
     let temp = tempfile::tempdir().expect("a directory");
     let (store, project) = store_and_project(&temp);
     take(&store, &project, &"a line of text\n".repeat(100));
@@ -86,7 +86,7 @@ fn put_loose(store: &Store, contents: &str, secs: u64) -> (ObjectId, PathBuf) {
 }
 
 #[test]
-fn objects_of_stock_git_are_packed_if_they_are_named_and_go_after_an_hour_if_not() {
+fn loose_objects_of_git_are_packed_or_removed_after_an_hour() {
     let temp = tempfile::tempdir().expect("a directory");
     let (store, project) = store_and_project(&temp);
     take(&store, &project, "in a pack");
@@ -133,7 +133,7 @@ fn a_history_that_was_cut_after_its_name_was_read_has_its_end() {
 }
 
 #[test]
-fn the_watcher_is_called_for_each_object_that_moves() {
+fn the_callback_is_called_for_each_moved_object() {
     let temp = tempfile::tempdir().expect("a directory");
     let (store, project) = store_and_project(&temp);
     for contents in ["one", "two", "three"] {
@@ -176,7 +176,7 @@ fn the_watcher_is_called_for_each_object_that_moves() {
 /// G3, worst case: everything that a collection knows is stale by the time it unlinks. To it, the pack of the newest
 /// checkpoint is unreachable, and so is the pack whose contents a take has found again.
 #[test]
-fn what_was_named_after_a_collection_began_is_rescued() {
+fn objects_named_after_a_collection_began_are_rescued() {
     for (goal, after) in [
         (GcGoal::All, &["new", "forgotten"][..]),
         (GcGoal::Every, &["new", "forgotten"]),

@@ -48,7 +48,7 @@ fn put(store: &Store, record: &TurnRecord) {
 
 /// K1.
 #[test]
-fn a_torn_line_costs_itself_alone() {
+fn a_torn_line_loses_only_itself() {
     let temp = tempfile::tempdir().expect("a directory");
     let store = store(&temp);
     put(&store, &record("one", 1));

@@ -261,7 +261,7 @@ fn hunt(count: u64, steps: impl Strategy<Value = Vec<Step>>) {
 }
 
 #[test]
-fn whatever_is_done_by_whomever_the_library_does_what_the_model_does() {
+fn random_steps_and_kills_match_the_model() {
     if let Ok(line) = std::env::var("PITON_MODEL_STEPS") {
         return run(&parse(&line), &mut Processes::default());
     }
@@ -269,14 +269,14 @@ fn whatever_is_done_by_whomever_the_library_does_what_the_model_does() {
 }
 
 #[test]
-fn what_failed_once_does_not_fail_again() {
+fn recorded_failures_pass() {
     for line in fs::read_to_string(regressions()).unwrap_or_default().lines() {
         run(&parse(line), &mut Processes::default());
     }
 }
 
 #[test]
-fn long_work_is_brought_back_to_the_last_bit() {
+fn a_long_session_is_restored_exactly() {
     let checkpoint = || 0..64usize;
     let verbs = prop_oneof![
         4 => any::<bool>().prop_map(|is_trusted| Verb::Take { project: 0, is_trusted }),
@@ -298,7 +298,7 @@ fn long_work_is_brought_back_to_the_last_bit() {
 
 /// Few names, most of them excluded by some rule, and rules and lists that change all the time.
 #[test]
-fn what_goes_aside_comes_back_while_rules_and_lists_change() {
+fn files_moved_aside_come_back_although_rules_change() {
     let verbs = prop_oneof![
         3 => any::<bool>().prop_map(|is_trusted| Verb::Take { project: 0, is_trusted }),
         6 => (0..64usize, proptest::option::weighted(0.2, 0..64usize), proptest::bool::weighted(0.6)).prop_map(
