@@ -220,6 +220,7 @@ fn ending(project: &Path) -> String {
 
 /// Turns of one project that ran without a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Unprotected {
     /// Directory of the project.
     pub project: Option<PathBuf>,
@@ -231,7 +232,7 @@ pub struct Unprotected {
     pub is_past: bool,
 }
 
-/// Log of one base, and its fallback directories.
+/// The log of failures of automatic protection, in one base, and its fallback directories.
 ///
 /// ```
 /// use piton::{Journal, Moment};
@@ -359,8 +360,8 @@ impl Journal {
         open
     }
 
-    /// Returns what commands were about to destroy and could not be saved since `since_secs`, newest first, unless the user
-    /// has acknowledged it.
+    /// Returns the events since `since_secs` about files that a command was about to destroy and that could not be
+    /// saved, newest first, without those that the user has acknowledged.
     pub fn unsaved(&self, since_secs: i64) -> Vec<Event> {
         let mut open: Vec<Event> = Vec::new();
         for event in self.events(|_| true) {

@@ -77,15 +77,13 @@ pub(crate) fn run(args: &RevertArgs, context: &Context, output: &Output) -> anyh
     check_from_here(&paths, &store, &project, context, output)?;
     let turn = History::of(&store, &project)?.turn(&args.turn, args.agent.as_deref());
     let turn = turn.map_err(|error| without_checkpoint(&args.turn, &store, &project).unwrap_or(error))?;
-    let options = RevertOptions {
-        paths: &paths,
-        hunks: &hunks,
-        skip_conflicts: args.skip_conflicts,
-        with_own_edits: args.with_own_edits,
-        across_sessions: args.across_sessions,
-        session: None,
-        is_dry: args.dry_run,
-    };
+    let options = RevertOptions::default()
+        .paths(&paths)
+        .hunks(&hunks)
+        .skip_conflicts(args.skip_conflicts)
+        .with_own_edits(args.with_own_edits)
+        .across_sessions(args.across_sessions)
+        .is_dry(args.dry_run);
     let job = RevertJob { store: &store, project: &project, subject: RevertSubject::Turn(&turn), context, output };
     if !args.patch {
         return job.carry_out(options, args.yes);
@@ -96,7 +94,7 @@ pub(crate) fn run(args: &RevertArgs, context: &Context, output: &Output) -> anyh
             .with_hint("`--hunk FILE:LINE` names a hunk")
             .into());
     }
-    let (planned, options) = job.plan_with_consent(RevertOptions { skip_conflicts: true, ..options })?;
+    let (planned, options) = job.plan_with_consent(options.skip_conflicts(true))?;
     if planned.outcome == RevertOutcome::NothingToDo {
         output.text(&job.report_text(&planned));
         return Ok(());
@@ -104,8 +102,8 @@ pub(crate) fn run(args: &RevertArgs, context: &Context, output: &Output) -> anyh
     let Some(chosen) = hunks::choose(&job.patches_of_turn(&turn, &paths)?, output)? else {
         return Err(Declined("nothing was chosen, and nothing was touched", None).into());
     };
-    let skip_conflicts = args.skip_conflicts;
-    job.carry_out(RevertOptions { paths: &chosen.paths, hunks: &chosen.hunks, skip_conflicts, ..options }, true)
+    let options = options.paths(&chosen.paths).hunks(&chosen.hunks).skip_conflicts(args.skip_conflicts);
+    job.carry_out(options, true)
 }
 
 /// Returns the error for a turn, named by its own id, that has no checkpoint; `None` for every other name.
@@ -131,15 +129,13 @@ pub(crate) fn run_keep_edits(args: &RestoreArgs, context: &Context, output: &Out
     check_from_here(&paths, &store, &project, context, output)?;
     // By id: another checkpoint may be taken before the user answers.
     let target = History::of(&store, &project)?.find(name)?.clone();
-    let options = RevertOptions {
-        paths: &paths,
-        skip_conflicts: args.skip_conflicts,
-        with_own_edits: args.with_own_edits,
-        across_sessions: args.how.across_sessions,
-        session: args.how.session.as_deref(),
-        is_dry: args.how.dry_run,
-        ..RevertOptions::default()
-    };
+    let options = RevertOptions::default()
+        .paths(&paths)
+        .skip_conflicts(args.skip_conflicts)
+        .with_own_edits(args.with_own_edits)
+        .across_sessions(args.how.across_sessions)
+        .session(args.how.session.as_deref())
+        .is_dry(args.how.dry_run);
     let job = RevertJob { store: &store, project: &project, subject: RevertSubject::Since(&target), context, output };
     job.carry_out(options, args.how.yes)
 }
@@ -182,7 +178,7 @@ impl RevertJob<'_> {
         mut options: RevertOptions<'o>,
     ) -> anyhow::Result<(RevertReport, RevertOptions<'o>)> {
         loop {
-            let error = match self.run(RevertOptions { is_dry: true, ..options }) {
+            let error = match self.run(options.is_dry(true)) {
                 Ok(planned) => return Ok((planned, options)),
                 Err(error) => error,
             };

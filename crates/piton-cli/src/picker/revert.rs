@@ -36,14 +36,12 @@ fn run(
     progress: &Progress,
 ) -> piton::Result<RevertReport> {
     let hunks: Vec<_> = part.hunk.iter().map(|start| (part.paths.concat(), BTreeSet::from([*start]))).collect();
-    let options = RevertOptions {
-        paths: &part.paths,
-        hunks: &hunks,
-        with_own_edits: consent,
-        across_sessions: consent,
-        is_dry,
-        ..RevertOptions::default()
-    };
+    let options = RevertOptions::default()
+        .paths(&part.paths)
+        .hunks(&hunks)
+        .with_own_edits(consent)
+        .across_sessions(consent)
+        .is_dry(is_dry);
     revert(&ground.store, &ground.project, turn, options, &ground.settings, Context::now(), progress)
 }
 

@@ -19,6 +19,7 @@ const FETCHED_MAX: usize = 20;
 
 /// One entry of a tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TreeItem {
     /// Name in the directory.
     pub name: Vec<u8>,
@@ -30,13 +31,13 @@ pub struct TreeItem {
     mode: EntryMode,
 }
 
-/// Returns the tree that a commit names. Fails with `Damaged` if it is no checkpoint.
+/// Returns the tree that a commit names. Fails with `Damaged` if it is not a checkpoint.
 pub fn checkpoint_tree(id: CheckpointId, commit: &[u8]) -> Result<ObjectId> {
     parse_commit(id, commit).map(|checkpoint| checkpoint.tree)
 }
 
 /// Returns true if a commit names the path as a directory without files, or as a path that the checkpoint left out. Fails
-/// with `Damaged` if it is no checkpoint.
+/// with `Damaged` if it is not a checkpoint.
 pub fn names_path(id: CheckpointId, commit: &[u8], path: &[u8]) -> Result<bool> {
     let facts = parse_commit(id, commit)?.facts;
     let is_left_out = facts.skipped.iter().any(|skipped| relpath::is_within(path, &skipped.path));
@@ -120,9 +121,9 @@ impl<'a> Incoming<'a> {
         }
     }
 
-    /// Makes the checkpoint visible in the project, under a pin, and returns its id in this store: it is a commit of the
-    /// project that it was fetched for. Drops the oldest fetched ones above the limit. The caller has added every object
-    /// that the store lacks. (Z5)
+    /// Makes the checkpoint visible in the project, under a pin. Returns its id in this store, which differs from the
+    /// original one because the commit names this project. Drops the oldest fetched ones above the limit. The caller
+    /// has added every object that the store lacks. (Z5)
     pub fn finish(self, request: FetchRequest<'_>, settings: &Settings, now: Moment) -> Result<CheckpointId> {
         let Self { store, project, held, objects, new_objects } = self;
         let original = parse_commit(request.id, request.commit)?;

@@ -27,6 +27,7 @@ use crate::turns::{self, Turn, TurnEnd};
 
 mod in_the_way;
 mod json;
+mod options;
 mod plan;
 mod publish;
 mod since;
@@ -34,30 +35,10 @@ mod states;
 mod trees;
 
 pub use in_the_way::InTheWay;
+pub use options::RevertOptions;
 use plan::{Merged, Step, merge_steps};
 pub(crate) use publish::{Publish, withdraw};
 use states::{State, StateContents, current_files};
-
-/// Options of a revert.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct RevertOptions<'a> {
-    /// Revert only these paths and everything below them, relative to the project. Empty for all.
-    pub paths: &'a [Vec<u8>],
-    /// Revert only these hunks of a file, each named by a line of the file at the end of the turn, from 1 on: a changed
-    /// line, or one of the three lines around it that a patch shows. Files that are not named here are reverted as a
-    /// whole.
-    pub hunks: &'a [(Vec<u8>, BTreeSet<usize>)],
-    /// Revert the files without a conflict, and leave the others as they are.
-    pub skip_conflicts: bool,
-    /// Revert a turn whose end was not reported, together with edits of the user until the next prompt.
-    pub with_own_edits: bool,
-    /// Revert a turn during which other sessions worked, together with their changes in that time.
-    pub across_sessions: bool,
-    /// The session that asks, if there is one. Its own work may be taken back together with the work since a checkpoint.
-    pub session: Option<&'a str>,
-    /// Only find out what would be done. Writes nothing.
-    pub is_dry: bool,
-}
 
 /// Outcome of a revert.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
@@ -90,7 +71,7 @@ pub enum RevertScope {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RevertReport {
-    /// True if nothing was to be done.
+    /// True for a dry run.
     pub is_dry: bool,
     /// Outcome of the revert.
     pub outcome: RevertOutcome,
@@ -150,7 +131,7 @@ pub fn restore_keeping_edits(
     now: Moment,
     progress: &Progress,
 ) -> Result<RevertReport> {
-    let options = RevertOptions { hunks: &[], ..options };
+    let options = options.hunks(&[]);
     let history = History::of(store, project)?;
     let target = history.find(name)?.id;
     let stretches = since::stretches(history.checkpoints(), target, options)?;

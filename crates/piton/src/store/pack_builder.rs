@@ -17,6 +17,7 @@ const IN_MEMORY_BYTES_MAX: u64 = 8 << 20;
 
 /// Place of an object in a [`BuiltPack`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PackedObject {
     /// Id of the object.
     pub id: ObjectId,

@@ -14,16 +14,17 @@ pub(super) const GC: &str = "gc";
 pub(super) const GATE: &str = "gate";
 pub(super) const STORE: &str = "store";
 pub(super) const SIZE: &str = "size";
-/// Longest pause between two attempts to take a lock. Short, so that a process that has waited for long is not the last
-/// to notice that the lock is free.
+/// Longest pause between two attempts to take a lock. Short, so that a process that has waited for a long time does not
+/// lose the lock to newcomers.
 pub(super) const PAUSE_MS_MAX: u64 = 4;
 /// Timeout for locks. Longer than any step under `store` exclusive or a project's lock should take.
 pub(super) const WAIT_MS_MAX: u64 = 30_000;
-/// Time after which the callback is told about the wait and the lock holder.
+/// Time after which the callback is called with the lock holder.
 const SILENT_MS_MAX: u64 = 500;
 
 /// A wait for a lock that another process holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Waiting {
     /// Locked resource, such as `the store`.
     pub what: String,

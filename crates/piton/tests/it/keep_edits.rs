@@ -57,7 +57,7 @@ fn the_turns_since_go_and_the_edits_between_and_after_them_stay() {
     let sandbox = Sandbox::new();
     let second = play(&sandbox);
     let before = state_of(&sandbox.project());
-    let dry = kept(&sandbox, &second, RevertOptions { is_dry: true, ..RevertOptions::default() });
+    let dry = kept(&sandbox, &second, RevertOptions::default().is_dry(true));
     assert_eq!((dry.outcome, dry.paths.len(), dry.restore), (RevertOutcome::Reverted, 3, None));
     assert_same(&state_of(&sandbox.project()), &before, "after a dry run");
     let report = kept(&sandbox, &second, RevertOptions::default());
@@ -86,7 +86,7 @@ fn an_edit_on_lines_of_a_turn_conflicts_and_the_file_is_left_by_all_turns() {
     assert_eq!((report.outcome, report.conflicts.len()), (RevertOutcome::Conflict, 1));
     assert_eq!((&*report.conflicts[0].conflict.path, report.conflicts[0].lines()), (&b"a"[..], vec![[6, 6]]));
     assert_same(&state_of(&sandbox.project()), &before, "nothing is written");
-    let report = kept(&sandbox, &second, RevertOptions { skip_conflicts: true, ..RevertOptions::default() });
+    let report = kept(&sandbox, &second, RevertOptions::default().skip_conflicts(true));
     assert_eq!((report.outcome, report.paths), (RevertOutcome::Partly, vec![b"made".to_vec(), b"made too".to_vec()]));
     assert_eq!(text(&sandbox, "a"), edited);
 }
@@ -121,9 +121,9 @@ fn turns_of_other_sessions_and_turns_without_an_end_need_consent() {
     sandbox.write("c", "work of another\n");
     end(&sandbox, "other", "x");
     let refused = |options: RevertOptions<'_>| try_keeping(&sandbox, &first, options).expect_err("refused").kind();
-    let (own, across) = (RevertOptions::default(), RevertOptions { across_sessions: true, ..RevertOptions::default() });
+    let (own, across) = (RevertOptions::default(), RevertOptions::default().across_sessions(true));
     assert_eq!((refused(own), refused(across)), (ErrorKind::NeedsConsent, ErrorKind::NeedsConsent));
-    let report = kept(&sandbox, &first, RevertOptions { with_own_edits: true, ..across });
+    let report = kept(&sandbox, &first, across.with_own_edits(true));
     assert_eq!(report.outcome, RevertOutcome::Reverted);
     let want = [("a", TEN), ("mine", "by the user\n")];
     let want = want.map(|(path, text)| (path.as_bytes().to_vec(), Held::File(false, text.into())));
@@ -235,7 +235,7 @@ fn a_file_that_is_ignored_since_is_a_conflict_and_stays() {
     let report = reverted(&sandbox, "one", RevertOptions::default());
     assert_eq!((report.outcome, report.conflicts.len()), (RevertOutcome::Conflict, 1));
     assert_eq!(report.conflicts[0].conflict.reason, piton::merge::ConflictReason::Uncovered);
-    let report = reverted(&sandbox, "one", RevertOptions { skip_conflicts: true, ..RevertOptions::default() });
+    let report = reverted(&sandbox, "one", RevertOptions::default().skip_conflicts(true));
     assert_eq!((report.outcome, report.paths), (RevertOutcome::Partly, vec![b"a".to_vec()]));
     assert_eq!(text(&sandbox, "build.out"), "by the turn\n");
 }

@@ -79,7 +79,7 @@ fn only_the_changes_of_the_turn_go_and_an_undo_brings_every_byte_back() {
     let sandbox = Sandbox::new();
     play(&sandbox);
     let before = state_of(&sandbox.project());
-    let dry = reverted(&sandbox, "one", RevertOptions { is_dry: true, ..RevertOptions::default() });
+    let dry = reverted(&sandbox, "one", RevertOptions::default().is_dry(true));
     assert_eq!((dry.outcome, dry.restore), (RevertOutcome::Reverted, None));
     assert_same(&state_of(&sandbox.project()), &before, "after a dry run");
     let report = reverted(&sandbox, "one", RevertOptions::default());
@@ -127,7 +127,7 @@ fn on_a_conflict_nothing_is_written_and_the_turn_in_the_way_is_named() {
     assert!(matches!(&*conflict.in_the_way, [InTheWay::Turn(by)] if by.turn == "two"), "{:?}", conflict.in_the_way);
     assert_same(&state_of(&sandbox.project()), &before.0, "the project");
     assert_same(&state_of(&sandbox.store()), &before.1, "the store");
-    let report = reverted(&sandbox, "one", RevertOptions { skip_conflicts: true, ..RevertOptions::default() });
+    let report = reverted(&sandbox, "one", RevertOptions::default().skip_conflicts(true));
     assert_eq!((report.outcome, report.paths), (RevertOutcome::Partly, vec![b"b".to_vec()]));
     assert_eq!(fs::read_to_string(sandbox.path("b")).expect("a file"), TEN);
     assert_eq!(fs::read_to_string(sandbox.path("a")).expect("a file"), TEN.replace("two", "II"));
@@ -172,14 +172,14 @@ fn paths_and_hunks_of_a_turn_are_reverted_alone() {
     end(&sandbox, "one");
     let a = [b"a".to_vec()];
     let hunks = [(b"a".to_vec(), BTreeSet::from([31]))];
-    let options = RevertOptions { paths: &a, hunks: &hunks, ..RevertOptions::default() };
+    let options = RevertOptions::default().paths(&a).hunks(&hunks);
     assert_eq!(reverted(&sandbox, "one", options).paths, a);
     assert_eq!(fs::read_to_string(sandbox.path("a")).expect("a file"), long.replacen("two", "2", 1));
     assert_eq!(fs::read_to_string(sandbox.path("b")).expect("a file"), changed);
-    assert_eq!(reverted(&sandbox, "one", RevertOptions { paths: &a, ..RevertOptions::default() }).paths, a);
+    assert_eq!(reverted(&sandbox, "one", RevertOptions::default().paths(&a)).paths, a);
     assert_eq!(fs::read_to_string(sandbox.path("a")).expect("a file"), long);
     let missing = [(b"a".to_vec(), BTreeSet::from([15]))];
-    let result = try_revert(&sandbox, "one", RevertOptions { hunks: &missing, ..RevertOptions::default() });
+    let result = try_revert(&sandbox, "one", RevertOptions::default().hunks(&missing));
     assert_eq!(result.expect_err("nothing changed there").kind(), ErrorKind::Invalid);
 }
 
@@ -211,7 +211,7 @@ fn a_turn_without_a_reported_end_needs_consent_and_one_that_runs_does_not() {
     let result = try_revert(&sandbox, "one", RevertOptions::default());
     assert_eq!(result.expect_err("open-ended").kind(), ErrorKind::NeedsConsent);
     assert_eq!(reverted(&sandbox, "two", RevertOptions::default()).paths, [b"b".to_vec()]);
-    let options = RevertOptions { with_own_edits: true, ..RevertOptions::default() };
+    let options = RevertOptions::default().with_own_edits(true);
     assert_eq!(reverted(&sandbox, "one", options).outcome, RevertOutcome::Reverted);
     assert_eq!(files_in(&sandbox.project()), State::from([(b"a".to_vec(), Held::File(false, TEN.into()))]));
     assert_eq!(reverted(&sandbox, "one", options).outcome, RevertOutcome::NothingToDo);
@@ -230,7 +230,7 @@ fn a_turn_during_which_another_session_worked_needs_consent() {
     let error = try_revert(&sandbox, "one", RevertOptions::default()).expect_err("codex worked, too");
     assert_eq!(error.kind(), ErrorKind::NeedsConsent);
     assert!(error.to_string().contains("codex"), "{error}");
-    let options = RevertOptions { across_sessions: true, ..RevertOptions::default() };
+    let options = RevertOptions::default().across_sessions(true);
     assert_eq!(reverted(&sandbox, "one", options).paths, [b"a".to_vec(), b"b".to_vec()]);
 }
 
