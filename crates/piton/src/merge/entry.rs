@@ -1,6 +1,7 @@
 //! Files of a tree, as far as a merge tells them apart.
 
 use crate::id::ObjectId;
+use crate::store::EntryMode;
 
 /// One file of a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -9,6 +10,19 @@ pub struct Entry {
     pub kind: EntryKind,
     /// Id of its contents; of a link, of its target.
     pub id: ObjectId,
+}
+
+impl Entry {
+    /// Returns the file at an entry of a stored tree; `None` for a directory and for another repository's commit.
+    pub(crate) fn of((mode, id): (EntryMode, ObjectId)) -> Option<Self> {
+        let kind = match mode {
+            EntryMode::File => EntryKind::File,
+            EntryMode::Executable => EntryKind::Executable,
+            EntryMode::Link => EntryKind::Link,
+            EntryMode::Dir | EntryMode::Commit => return None,
+        };
+        Some(Self { kind, id })
+    }
 }
 
 /// Kind of a file in a tree.

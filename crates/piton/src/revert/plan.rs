@@ -7,7 +7,7 @@ use super::states::{State, StateContents};
 use super::trees::{Selection, Trees};
 use crate::error::Result;
 use crate::id::CheckpointId;
-use crate::merge::{self, Conflict, ConflictReason, MergedContents, MergedEntry, PathChange};
+use crate::merge::{self, Conflict, ConflictReason, Entry, MergedContents, MergedEntry, PathChange};
 
 /// A stretch of work that is taken back: one turn, or several without an edit of the user between them.
 pub(super) struct Step {
@@ -76,7 +76,7 @@ fn merge_once(
     }
     let changes = current.changes_to(&ours, contents.objects)?.into_iter();
     let changes = changes.filter_map(|change| {
-        let (old, new) = (change.old.and_then(super::trees::entry_of), change.new.and_then(super::trees::entry_of));
+        let (old, new) = (change.old.and_then(Entry::of), change.new.and_then(Entry::of));
         let new = new.map(|new| MergedEntry { kind: new.kind, contents: MergedContents::Stored(new.id) });
         (old.is_some() || new.is_some()).then_some(PathChange { path: change.path, old, new, renamed_from: None })
     });

@@ -7,7 +7,7 @@ use super::states::{State, StateContents};
 use crate::diff::CONTEXT;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ObjectId;
-use crate::merge::{self, Conflict, ConflictReason, Entry, EntryKind, Tree};
+use crate::merge::{self, Conflict, ConflictReason, Entry, Tree};
 use crate::relpath;
 use crate::store::{EntryMode, TreeChange};
 
@@ -43,7 +43,7 @@ impl Trees {
     ) -> Result<(Self, Vec<Conflict>)> {
         let mut trees = Self { base: Tree::new(), ours: Tree::new(), theirs: Tree::new() };
         let put = |tree: &mut Tree, path: &[u8], entry: Option<(EntryMode, ObjectId)>| {
-            tree.extend(entry.and_then(entry_of).map(|entry| (path.to_vec(), entry)));
+            tree.extend(entry.and_then(Entry::of).map(|entry| (path.to_vec(), entry)));
         };
         let mut of_turn = base.changes_to(start, contents.objects)?;
         of_turn.retain(|change| selection.has(&change.path));
@@ -102,14 +102,4 @@ impl Trees {
         self.theirs.insert(path.to_vec(), Entry { kind: end.kind, id });
         Ok(())
     }
-}
-
-pub(super) fn entry_of((mode, id): (EntryMode, ObjectId)) -> Option<Entry> {
-    let kind = match mode {
-        EntryMode::File => EntryKind::File,
-        EntryMode::Executable => EntryKind::Executable,
-        EntryMode::Link => EntryKind::Link,
-        EntryMode::Dir | EntryMode::Commit => return None,
-    };
-    Some(Entry { kind, id })
 }

@@ -9,7 +9,7 @@ use crate::hint::Hint;
 use crate::history::History;
 use crate::id::{IdHasher, ObjectId, ObjectKind};
 use crate::json::{AtPath, JsonPath};
-use crate::merge::{Entry, EntryKind, Tree};
+use crate::merge::{Entry, Tree};
 use crate::project::Project;
 use crate::settings::Settings;
 use crate::store::{EntryMode, Objects, Store, TreeWalk};
@@ -235,8 +235,8 @@ impl Chain<'_> {
         let Some(after) = states.get(step + 1) else { return Ok(None) };
         let (mut old, mut new) = (Tree::new(), Tree::new());
         for change in self.walk.compare(states[step].tree, after.tree, &[])? {
-            old.extend(change.old.and_then(entry_of).map(|entry| (change.path.clone(), entry)));
-            new.extend(change.new.and_then(entry_of).map(|entry| (change.path, entry)));
+            old.extend(change.old.and_then(Entry::of).map(|entry| (change.path.clone(), entry)));
+            new.extend(change.new.and_then(Entry::of).map(|entry| (change.path, entry)));
         }
         let objects = self.objects;
         renamed_from(path, &old, &new, &mut |id| {
@@ -244,14 +244,4 @@ impl Chain<'_> {
             if is_large { Ok(None) } else { objects.read(id, ObjectKind::Blob).map(Some) }
         })
     }
-}
-
-fn entry_of((mode, id): (EntryMode, ObjectId)) -> Option<Entry> {
-    let kind = match mode {
-        EntryMode::File => EntryKind::File,
-        EntryMode::Executable => EntryKind::Executable,
-        EntryMode::Link => EntryKind::Link,
-        EntryMode::Dir | EntryMode::Commit => return None,
-    };
-    Some(Entry { kind, id })
 }
