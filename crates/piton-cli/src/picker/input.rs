@@ -9,7 +9,9 @@ use ratatui::layout::Position;
 use super::layout::Focus;
 use super::list::FileFilter;
 use super::patch::ShownHunk;
-use super::state::{Action, Asked, Busy, DiffOf, Overlay, Planned, RestoreRequest, RevertPart, Stage, State, Trouble};
+use super::state::{
+    Action, Asked, Busy, DiffOf, Overlay, Planned, RestoreRequest, RevertPart, Stage, State, WorkError,
+};
 
 const WHEEL_LINES: isize = 3;
 const SIDEWAYS_COLUMNS: usize = 8;
@@ -249,7 +251,7 @@ impl State {
             Some(file) if file.path.is_none() => {
                 let message = format!("cannot restore {} from {}: it held no such file", file.name, id.short());
                 let hint = Some("restoring everything (r) removes what was made since".to_owned());
-                self.open(Overlay::Trouble(Trouble { message, hint }));
+                self.open(Overlay::Error(WorkError { message, hint }));
             }
             Some(file) => {
                 let path = file.path.clone();
@@ -259,13 +261,13 @@ impl State {
         Vec::new()
     }
 
-    fn begin(&mut self, deed: RestoreRequest) -> Vec<Action> {
+    fn begin(&mut self, request: RestoreRequest) -> Vec<Action> {
         if self.busy.is_some() {
             return Vec::new();
         }
         self.status.clear();
-        self.busy = Some(Busy::Planning(deed.clone()));
-        vec![Action::Plan(deed)]
+        self.busy = Some(Busy::Planning(request.clone()));
+        vec![Action::Plan(request)]
     }
 
     fn prompt_key(&mut self, key: KeyEvent, asked: Asked, mut text: String) -> Vec<Action> {
@@ -302,7 +304,7 @@ impl State {
             (Asked::File, Err(bad)) => {
                 let message = format!("cannot use the path {text:?}: {bad}");
                 let hint = Some("paths are relative to the project".to_owned());
-                self.open(Overlay::Trouble(Trouble { message, hint }));
+                self.open(Overlay::Error(WorkError { message, hint }));
             }
         }
         Vec::new()

@@ -3,11 +3,11 @@
 //! `state` decides, `view` draws, `work` calls the library; this file owns the terminal and passes events and actions
 //! between them. The terminal is restored whatever ends the picker, a panic included.
 
-mod ground;
 mod help;
 mod input;
 mod layout;
 mod list;
+mod opened;
 mod patch;
 mod revert;
 mod state;
@@ -35,7 +35,7 @@ use ratatui::layout::Size;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use self::ground::Ground;
+use self::opened::OpenedProject;
 use self::state::{Action, Event, State};
 use self::view::Look;
 use self::work::Workers;
@@ -63,17 +63,17 @@ fn open_with(store: Store, other: Option<OtherMachine>, context: &Context, outpu
     let store = store.on_lock_wait(move |waiting| {
         let _ = waits.send(Event::Waits(waiting.to_string()));
     });
-    let ground = Arc::new(Ground { store, project, settings: context.settings.clone(), other });
+    let opened = Arc::new(OpenedProject { store, project, settings: context.settings.clone(), other });
     let state = {
         let _screen = Screen::enter(&sender).context("cannot use the terminal")?;
         listen(&sender).context("cannot start a thread")?;
-        let workers = Workers::start(&ground, &sender).context("cannot start a thread")?;
+        let workers = Workers::start(&opened, &sender).context("cannot start a thread")?;
         run(&look, &workers, &events).context("cannot draw on the terminal")?
     };
     // Repeat the results on the normal screen, where they stay visible.
     state.done.iter().for_each(|done| output.text(done.summary()));
     if !state.done.is_empty() {
-        maintenance::start_if_due(&ground.store, &context.settings, context.config.as_deref());
+        maintenance::start_if_due(&opened.store, &context.settings, context.config.as_deref());
     }
     if let Some(why) = &state.gone {
         bail!("cannot go on: {why}\nhint: `piton rollback` starts again from the list");

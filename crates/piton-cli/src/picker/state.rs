@@ -20,17 +20,17 @@ pub(super) enum Event {
     Mouse(MouseEvent),
     Resized(Size),
     /// The checkpoints, newest first, and a notice about the project to show as status.
-    Listed(Result<(Vec<Row>, Option<String>), Trouble>),
+    Listed(Result<(Vec<Row>, Option<String>), WorkError>),
     /// Size of the change in a checkpoint against the one before it.
     Counted(CheckpointId, Change),
     /// Differences between a checkpoint and the current files.
-    Compared(CheckpointId, Result<Patch, Trouble>),
+    Compared(CheckpointId, Result<Patch, WorkError>),
     /// Changes of the turn that began from a checkpoint.
-    ComparedTurn(CheckpointId, Result<Patch, Trouble>),
+    ComparedTurn(CheckpointId, Result<Patch, WorkError>),
     /// The checkpoints that match the filter for a file.
-    Found(Vec<u8>, Result<HashSet<CheckpointId>, Trouble>),
-    Planned(RestoreRequest, Result<Planned, Trouble>),
-    Done(Result<JobResult, Trouble>),
+    Found(Vec<u8>, Result<HashSet<CheckpointId>, WorkError>),
+    Planned(RestoreRequest, Result<Planned, WorkError>),
+    Done(Result<JobResult, WorkError>),
     /// A worker waits for a lock that another process holds; the text says which.
     Waits(String),
     /// The process received a signal that ends it.
@@ -91,7 +91,7 @@ pub(super) enum DiffOf {
 /// Plan of a restore, as it is shown before the user confirms it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Planned {
-    pub(super) deed: RestoreRequest,
+    pub(super) request: RestoreRequest,
     pub(super) target: CheckpointId,
     pub(super) reason: String,
     pub(super) written: usize,
@@ -129,7 +129,7 @@ impl JobResult {
 
 /// An error message with its hint.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Trouble {
+pub(super) struct WorkError {
     pub(super) message: String,
     pub(super) hint: Option<String>,
 }
@@ -155,7 +155,7 @@ pub(super) enum Asked {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Overlay {
     Help,
-    Trouble(Trouble),
+    Error(WorkError),
     Plan(Planned, Stage),
     Prompt(Asked, String),
 }
@@ -165,7 +165,7 @@ impl Overlay {
     fn lines(&self) -> usize {
         match self {
             Self::Help => HELP.len(),
-            Self::Trouble(trouble) => trouble.message.lines().count(),
+            Self::Error(error) => error.message.lines().count(),
             Self::Plan(planned, Stage::Look) => planned.lines.len() + planned.others.len(),
             Self::Plan(..) | Self::Prompt(..) => 0,
         }
@@ -185,7 +185,7 @@ pub(super) struct State {
     pub(super) size: Size,
     pub(super) focus: Focus,
     /// Differences since a checkpoint: the selected one, or the one selected before until the worker has answered.
-    pub(super) shown: Option<(CheckpointId, Result<Arc<Patch>, Trouble>)>,
+    pub(super) shown: Option<(CheckpointId, Result<Arc<Patch>, WorkError>)>,
     /// Changes that the diff pane is to show, and those that it shows.
     pub(super) diff_of: DiffOf,
     shown_of: DiffOf,
@@ -285,27 +285,27 @@ impl State {
             }
             Event::Found(path, found) if self.list.file().is_some_and(|file| file.path == path) => match found {
                 Ok(ids) => self.list.set_file(Some(FileFilter { path, ids: Some(ids) })),
-                Err(trouble) => {
+                Err(error) => {
                     self.list.set_file(None);
-                    self.open(Overlay::Trouble(trouble));
+                    self.open(Overlay::Error(error));
                 }
             },
-            Event::Planned(deed, planned) if self.busy == Some(Busy::Planning(deed.clone())) => {
+            Event::Planned(request, planned) if self.busy == Some(Busy::Planning(request.clone())) => {
                 self.busy = None;
                 match planned {
                     Ok(planned) => self.planned(planned),
-                    Err(trouble) => self.open(Overlay::Trouble(trouble)),
+                    Err(error) => self.open(Overlay::Error(error)),
                 }
             }
             Event::Done(done) => return self.finished(done),
-            Event::Listed(Err(trouble)) => self.open(Overlay::Trouble(trouble)),
+            Event::Listed(Err(error)) => self.open(Overlay::Error(error)),
             // The answer to a request that has been superseded.
             _ => {}
         }
         Vec::new()
     }
 
-    fn show(&mut self, id: CheckpointId, patch: Result<Patch, Trouble>) {
+    fn show(&mut self, id: CheckpointId, patch: Result<Patch, WorkError>) {
         if self.shown.as_ref().is_none_or(|(before, _)| *before != id) || self.shown_of != self.diff_of {
             (self.line, self.column, self.file, self.hunk) = (0, 0, 0, 0);
         }
@@ -315,9 +315,9 @@ impl State {
 
     fn planned(&mut self, planned: Planned) {
         let short = planned.target.short();
-        match (planned.deed.only_look, planned.changes, planned.left) {
+        match (planned.request.only_look, planned.changes, planned.left) {
             (true, ..) => self.open(Overlay::Plan(planned, Stage::Look)),
-            (_, 0, 0) if planned.deed.revert.is_some() => {
+            (_, 0, 0) if planned.request.revert.is_some() => {
                 "Nothing to do: the files contain no change of this turn".clone_into(&mut self.status);
             }
             (_, 0, 0) => self.status = format!("Nothing to do: the files are as they were at {short}"),
@@ -326,7 +326,7 @@ impl State {
         }
     }
 
-    fn finished(&mut self, done: Result<JobResult, Trouble>) -> Vec<Action> {
+    fn finished(&mut self, done: Result<JobResult, WorkError>) -> Vec<Action> {
         self.busy = None;
         match done {
             Ok(done) => {
@@ -335,11 +335,11 @@ impl State {
                     _ => format!("{} (u: undo)", done.line()),
                 };
                 if done.outcome == RestoreOutcome::Partly || done.is_rewind {
-                    self.open(Overlay::Trouble(Trouble { message: done.text.clone(), hint: None }));
+                    self.open(Overlay::Error(WorkError { message: done.text.clone(), hint: None }));
                 }
                 self.done.push(done);
             }
-            Err(trouble) => self.open(Overlay::Trouble(trouble)),
+            Err(error) => self.open(Overlay::Error(error)),
         }
         if self.signal.is_some() { vec![Action::Quit] } else { vec![Action::List] }
     }

@@ -12,7 +12,7 @@ use ratatui::layout::Size;
 use super::layout::Focus;
 use super::list::Row;
 use super::patch::Patch;
-use super::state::{Action, Busy, Event, JobResult, Overlay, Planned, RestoreRequest, Stage, State, Trouble};
+use super::state::{Action, Busy, Event, JobResult, Overlay, Planned, RestoreRequest, Stage, State, WorkError};
 use super::view::{self, Look};
 
 fn id(number: usize) -> CheckpointId {
@@ -75,10 +75,10 @@ fn patch(files: &[(&str, DiffStatus)], lines: usize) -> Patch {
 
 const AB: [(&str, DiffStatus); 2] = [("a", DiffStatus::Modified), ("b", DiffStatus::Added)];
 
-fn planned(deed: &RestoreRequest, others: &[&str]) -> Planned {
+fn planned(request: &RestoreRequest, others: &[&str]) -> Planned {
     Planned {
-        deed: deed.clone(),
-        target: deed.to.unwrap_or(id(9)),
+        request: request.clone(),
+        target: request.to.unwrap_or(id(9)),
         reason: "why".to_owned(),
         written: 3,
         removed: 1,
@@ -92,9 +92,9 @@ fn planned(deed: &RestoreRequest, others: &[&str]) -> Planned {
 /// Presses a key that asks for a plan, and delivers the plan.
 fn plan_comes(state: &mut State, key: KeyCode, others: &[&str]) -> Planned {
     let asked = press(state, key);
-    let [Action::Plan(deed)] = &asked[..] else { panic!("{asked:?}") };
-    let planned = planned(deed, others);
-    assert_eq!(state.update(Event::Planned(deed.clone(), Ok(planned.clone()))), []);
+    let [Action::Plan(request)] = &asked[..] else { panic!("{asked:?}") };
+    let planned = planned(request, others);
+    assert_eq!(state.update(Event::Planned(request.clone(), Ok(planned.clone()))), []);
     planned
 }
 
@@ -232,7 +232,7 @@ fn a_file_filters_as_soon_as_it_is_known_which_checkpoints_have_to_do_with_it() 
     press(&mut state, KeyCode::Backspace);
     keys(&mut state, "../x");
     assert_eq!(press(&mut state, KeyCode::Enter), []);
-    assert!(matches!(state.overlay, Some(Overlay::Trouble(_))));
+    assert!(matches!(state.overlay, Some(Overlay::Error(_))));
 }
 
 #[test]
@@ -294,7 +294,7 @@ fn one_file_is_restored_by_itself_and_a_new_one_is_refused_with_a_hint() {
     state.update(Event::Compared(id(1), Ok(patch(&AB, 1))));
     let planned = plan_comes(&mut state, KeyCode::Char('o'), &[]);
     assert_eq!(
-        planned.deed,
+        planned.request,
         RestoreRequest { to: Some(id(1)), path: Some(b"a".to_vec()), only_look: false, revert: None, is_rewind: false }
     );
     assert!(drawn(&state).contains("Restore a from 0101010: 3 files written"));
@@ -329,20 +329,20 @@ fn the_plan_is_looked_at_scrolled_and_leads_to_the_question() {
 fn undo_asks_too_and_errors_stay_in_a_box() {
     let (mut state, _) = opened(120, 35, rows(2));
     let planned = plan_comes(&mut state, KeyCode::Char('u'), &[]);
-    assert_eq!(planned.deed.to, None);
+    assert_eq!(planned.request.to, None);
     assert!(drawn(&state).contains("Undo: back to 0909090"));
     keys(&mut state, "n");
     let asked = keys(&mut state, "u");
-    let [Action::Plan(deed)] = &asked[..] else { panic!("{asked:?}") };
-    let trouble = || Trouble { message: "cannot undo".to_owned(), hint: Some("do this".to_owned()) };
-    assert_eq!(state.update(Event::Planned(deed.clone(), Err(trouble()))), []);
+    let [Action::Plan(request)] = &asked[..] else { panic!("{asked:?}") };
+    let work_error = || WorkError { message: "cannot undo".to_owned(), hint: Some("do this".to_owned()) };
+    assert_eq!(state.update(Event::Planned(request.clone(), Err(work_error()))), []);
     assert!(drawn(&state).contains("cannot undo") && drawn(&state).contains("hint: do this"));
     assert_eq!(press(&mut state, KeyCode::Enter), []);
-    for failed in [Event::Listed(Err(trouble())), Event::Done(Err(trouble()))] {
+    for failed in [Event::Listed(Err(work_error())), Event::Done(Err(work_error()))] {
         state.update(failed);
-        assert!(matches!(state.overlay.take(), Some(Overlay::Trouble(_))));
+        assert!(matches!(state.overlay.take(), Some(Overlay::Error(_))));
     }
-    state.update(Event::Compared(id(1), Err(trouble())));
+    state.update(Event::Compared(id(1), Err(work_error())));
     assert!(drawn(&state).contains("do this"));
 }
 
@@ -350,9 +350,9 @@ fn undo_asks_too_and_errors_stay_in_a_box() {
 fn a_plan_that_was_given_up_does_not_come_back() {
     let (mut state, _) = opened(120, 35, rows(2));
     let asked = keys(&mut state, "r");
-    let [Action::Plan(deed)] = &asked[..] else { panic!("{asked:?}") };
+    let [Action::Plan(request)] = &asked[..] else { panic!("{asked:?}") };
     assert_eq!(press(&mut state, KeyCode::Esc), []);
-    state.update(Event::Planned(deed.clone(), Ok(planned(deed, &[]))));
+    state.update(Event::Planned(request.clone(), Ok(planned(request, &[]))));
     assert!(state.overlay.is_none());
 }
 
@@ -361,9 +361,9 @@ fn nothing_to_do_is_said_and_what_is_left_is_shown() {
     let (mut state, _) = opened(120, 35, rows(1));
     for left in [0, 1] {
         let asked = keys(&mut state, "r");
-        let [Action::Plan(deed)] = &asked[..] else { panic!("{asked:?}") };
-        let nothing = Planned { changes: 0, written: 0, removed: 0, left, ..planned(deed, &[]) };
-        state.update(Event::Planned(deed.clone(), Ok(nothing)));
+        let [Action::Plan(request)] = &asked[..] else { panic!("{asked:?}") };
+        let nothing = Planned { changes: 0, written: 0, removed: 0, left, ..planned(request, &[]) };
+        state.update(Event::Planned(request.clone(), Ok(nothing)));
         assert_eq!(state.overlay.is_some(), left == 1);
     }
     assert_eq!(press(&mut state, KeyCode::Enter), []);
@@ -452,8 +452,8 @@ fn nothing_is_drawn_outside_of_a_screen_of_any_size() {
             let (mut state, _) = opened(width, height, all.clone());
             state.update(Event::Compared(id(1), Ok(patch(&wide, 60))));
             let asked = key.map(|key| press(&mut state, KeyCode::Char(key))).unwrap_or_default();
-            if let [Action::Plan(deed)] = &asked[..] {
-                state.update(Event::Planned(deed.clone(), Ok(planned(deed, &["他の人の仕事"]))));
+            if let [Action::Plan(request)] = &asked[..] {
+                state.update(Event::Planned(request.clone(), Ok(planned(request, &["他の人の仕事"]))));
             }
             for focus in [Focus::List, Focus::Diff] {
                 (state.focus, state.column) = (focus, state.column + 3);

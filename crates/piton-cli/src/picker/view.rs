@@ -172,7 +172,7 @@ fn draw_diff(frame: &mut Frame<'_>, state: &State, look: &Look) {
     let words = match &state.shown {
         None => String::new(),
         Some((_, Ok(patch))) => summary(patch),
-        Some((_, Err(trouble))) => trouble.message.clone(),
+        Some((_, Err(error))) => error.message.clone(),
     };
     put_lines(frame, [what, Line::styled(words.clone(), BOLD)].into_iter(), parts.head);
     let Some(patch) = state.patch() else {
@@ -248,7 +248,7 @@ fn draw_overlay(frame: &mut Frame<'_>, overlay: &Overlay, state: &State, look: &
         }
         Overlay::Plan(planned, Stage::Look) => {
             let title = format!(" Plan for {} ({}) ", planned.target.short(), planned.reason);
-            let close = if planned.deed.is_rewind {
+            let close = if planned.request.is_rewind {
                 "Enter rewinds, Esc closes"
             } else if planned.changes > 0 {
                 "Enter restores, Esc closes"
@@ -261,7 +261,7 @@ fn draw_overlay(frame: &mut Frame<'_>, overlay: &Overlay, state: &State, look: &
         }
         Overlay::Plan(planned, Stage::Confirm) => {
             let question = format!("{}. y/n\n\np shows the plan; undo goes back", question(planned));
-            let title = match planned.deed {
+            let title = match planned.request {
                 RestoreRequest { revert: Some(_), .. } => " Revert? ",
                 RestoreRequest { is_rewind: true, .. } => " Rewind? ",
                 _ => " Restore? ",
@@ -274,9 +274,9 @@ fn draw_overlay(frame: &mut Frame<'_>, overlay: &Overlay, state: &State, look: &
             let words = format!("Take that back, too? y/n\n\n{others}");
             draw_words(frame, " Other sessions ", &words, look.colour(Color::Red), 0);
         }
-        Overlay::Trouble(trouble) => {
-            let hint = trouble.hint.as_ref().map(|hint| format!("\n\nhint: {hint}")).unwrap_or_default();
-            let words = format!("{}{hint}", trouble.message);
+        Overlay::Error(error) => {
+            let hint = error.hint.as_ref().map(|hint| format!("\n\nhint: {hint}")).unwrap_or_default();
+            let words = format!("{}{hint}", error.message);
             draw_words(frame, " Attention (Esc closes) ", &words, look.colour(Color::Red), state.overlay_line);
         }
         Overlay::Prompt(asked, text) => {
@@ -298,15 +298,15 @@ fn draw_overlay(frame: &mut Frame<'_>, overlay: &Overlay, state: &State, look: &
 /// Formats `Restore src/main.rs from 4270a8c: 3 files written, 1 removed`.
 fn question(planned: &Planned) -> String {
     let short = planned.target.short();
-    if let Some(part) = &planned.deed.revert {
+    if let Some(part) = &planned.request.revert {
         let names: Vec<_> = part.paths.iter().map(|path| shown(path)).collect();
         let place = if names.is_empty() { String::new() } else { format!(" in {}", names.join(", ")) };
         let hunk = part.hunk.map(|start| format!(", the hunk at line {start}")).unwrap_or_default();
         return format!("Take back what {} did{place}{hunk}: {} changed", planned.reason, files(planned.changes));
     }
-    let what = match (&planned.deed.path, planned.deed.to) {
+    let what = match (&planned.request.path, planned.request.to) {
         (Some(path), _) => format!("Restore {} from {short}", shown(path)),
-        (None, Some(_)) if planned.deed.is_rewind => format!("Rewind files and conversation to {short}"),
+        (None, Some(_)) if planned.request.is_rewind => format!("Rewind files and conversation to {short}"),
         (None, Some(_)) => format!("Restore to {short}"),
         (None, None) => format!("Undo: back to {short} ({})", planned.reason),
     };

@@ -11,11 +11,11 @@ use std::thread;
 
 use piton::{CheckpointId, Error, ErrorKind, History, Listed, Progress, Restore, RestoreOptions, RestoreTo, diff};
 
-use super::ground::{Ground, trouble};
 use super::list::Row;
+use super::opened::{OpenedProject, work_error};
 use super::patch::Patch;
 use super::revert;
-use super::state::{Action, DiffOf, Event, JobResult, Planned, RestoreRequest, Trouble};
+use super::state::{Action, DiffOf, Event, JobResult, Planned, RestoreRequest, WorkError};
 use crate::cmd::fork::{ConversationFork, prompt_at};
 use crate::cmd::machines::ListAnswer;
 use crate::cmd::restore::{ReportFor, other_lines, plan_lines, report_text, tell_agents, tell_of_rewind};
@@ -47,44 +47,44 @@ enum Order {
 }
 
 impl Workers {
-    pub(super) fn start(ground: &Arc<Ground>, events: &Sender<Event>) -> std::io::Result<Self> {
+    pub(super) fn start(opened: &Arc<OpenedProject>, events: &Sender<Event>) -> std::io::Result<Self> {
         Ok(Self {
-            list: start("list", ground, events, |ground, (), progress, send| {
-                send(Event::Listed(match &ground.other {
-                    None => list(ground),
+            list: start("list", opened, events, |opened, (), progress, send| {
+                send(Event::Listed(match &opened.other {
+                    None => list(opened),
                     Some(other) => list_of(other, progress),
                 }));
             })?,
-            counts: start("counts", ground, events, count)?,
-            diffs: start("diff", ground, events, |ground, (id, of), progress, send| {
+            counts: start("counts", opened, events, count)?,
+            diffs: start("diff", opened, events, |opened, (id, of), progress, send| {
                 match of {
                     DiffOf::Since => {
-                        let patch = ground.stored(id, progress).map(|stored| compare(ground, stored, progress));
+                        let patch = opened.stored(id, progress).map(|stored| compare(opened, stored, progress));
                         unless_cancelled(patch, progress).map(|patch| send(Event::Compared(id, patch)))
                     }
                     DiffOf::Turn => {
-                        let patch = ground.only_here("show the changes of a turn");
-                        let patch = patch.map(|()| revert::compare_turn(ground, id, progress));
+                        let patch = opened.only_here("show the changes of a turn");
+                        let patch = patch.map(|()| revert::compare_turn(opened, id, progress));
                         unless_cancelled(patch, progress).map(|patch| send(Event::ComparedTurn(id, patch)))
                     }
                 };
             })?,
-            finds: start("find", ground, events, |ground, path: Vec<u8>, progress, send| {
-                let found = ground.only_here("find the versions of a file").map(|()| find(ground, &path, progress));
+            finds: start("find", opened, events, |opened, path: Vec<u8>, progress, send| {
+                let found = opened.only_here("find the versions of a file").map(|()| find(opened, &path, progress));
                 if let Some(found) = unless_cancelled(found, progress) {
                     send(Event::Found(path, found));
                 }
             })?,
-            deeds: start("restore", ground, events, |ground, order, progress, send| {
+            deeds: start("restore", opened, events, |opened, order, progress, send| {
                 send(match order {
-                    Order::Plan(deed) if deed.revert.is_some() => {
-                        Event::Planned(deed.clone(), revert::plan(ground, &deed, progress))
+                    Order::Plan(request) if request.revert.is_some() => {
+                        Event::Planned(request.clone(), revert::plan(opened, &request, progress))
                     }
-                    Order::Plan(deed) => Event::Planned(deed.clone(), plan(ground, &deed, progress)),
-                    Order::Do(planned, consent) if planned.deed.revert.is_some() => {
-                        Event::Done(revert::carry_out(ground, &planned, consent, progress))
+                    Order::Plan(request) => Event::Planned(request.clone(), plan(opened, &request, progress)),
+                    Order::Do(planned, consent) if planned.request.revert.is_some() => {
+                        Event::Done(revert::carry_out(opened, &planned, consent, progress))
                     }
-                    Order::Do(planned, across) => Event::Done(restore(ground, &planned, across, progress)),
+                    Order::Do(planned, across) => Event::Done(restore(opened, &planned, across, progress)),
                 });
             })?,
         })
@@ -98,7 +98,7 @@ impl Workers {
             Action::Compare(id) => self.diffs.put((id, DiffOf::Since)),
             Action::CompareTurn(id) => self.diffs.put((id, DiffOf::Turn)),
             Action::Find(path) => self.finds.put(path),
-            Action::Plan(deed) => self.deeds.put(Order::Plan(deed)),
+            Action::Plan(request) => self.deeds.put(Order::Plan(request)),
             Action::Do(planned, across) => self.deeds.put(Order::Do(planned, across)),
             Action::Quit => {}
         }
@@ -139,12 +139,12 @@ impl<T> Slot<T> {
 
 fn start<T: Send + 'static>(
     name: &str,
-    ground: &Arc<Ground>,
+    opened: &Arc<OpenedProject>,
     events: &Sender<Event>,
-    work: impl Fn(&Ground, T, &Progress, &dyn Fn(Event)) + Send + 'static,
+    work: impl Fn(&OpenedProject, T, &Progress, &dyn Fn(Event)) + Send + 'static,
 ) -> std::io::Result<Arc<Slot<T>>> {
     let slot = Arc::new(Slot::new());
-    let (ground, events, requests) = (Arc::clone(ground), events.clone(), Arc::clone(&slot));
+    let (opened, events, requests) = (Arc::clone(opened), events.clone(), Arc::clone(&slot));
     thread::Builder::new().name(format!("picker: {name}")).spawn(move || {
         let send = |event| {
             // Fails only if the receiver is gone: the process is about to end.
@@ -152,44 +152,47 @@ fn start<T: Send + 'static>(
         };
         loop {
             let (request, progress) = requests.take();
-            work(&ground, request, &progress, &send);
+            work(&opened, request, &progress, &send);
         }
     })?;
     Ok(slot)
 }
 
-impl Trouble {
+impl WorkError {
     pub(super) fn of(error: &Error) -> Self {
         Self { message: plain(&error.to_string()), hint: hints::of(error).map(|hint| plain(&hint)) }
     }
 }
 
-impl From<Error> for Trouble {
+impl From<Error> for WorkError {
     fn from(error: Error) -> Self {
         Self::of(&error)
     }
 }
 
 /// Returns `None` if the request was cancelled by a newer one.
-fn unless_cancelled<T>(result: Result<piton::Result<T>, Trouble>, progress: &Progress) -> Option<Result<T, Trouble>> {
+fn unless_cancelled<T>(
+    result: Result<piton::Result<T>, WorkError>,
+    progress: &Progress,
+) -> Option<Result<T, WorkError>> {
     match result {
         Ok(Err(error)) if error.kind() == ErrorKind::Stopped => None,
         Err(_) if progress.is_cancelled() => None,
-        Ok(result) => Some(result.map_err(Trouble::from)),
-        Err(trouble) => Some(Err(trouble)),
+        Ok(result) => Some(result.map_err(WorkError::from)),
+        Err(error) => Some(Err(error)),
     }
 }
 
 /// Returns the rows of another machine.
-fn list_of(other: &OtherMachine, progress: &Progress) -> Result<(Vec<Row>, Option<String>), Trouble> {
-    let answer: ListAnswer = other.list_with(progress).map_err(|error| trouble(&error))?;
+fn list_of(other: &OtherMachine, progress: &Progress) -> Result<(Vec<Row>, Option<String>), WorkError> {
+    let answer: ListAnswer = other.list_with(progress).map_err(|error| work_error(&error))?;
     Ok(((1..).zip(&answer.rows).map(|(number, sent)| Row::of_machine(number, sent)).collect(), None))
 }
 
-fn list(ground: &Ground) -> Result<(Vec<Row>, Option<String>), Trouble> {
-    let history = History::of(&ground.store, &ground.project)?;
+fn list(opened: &OpenedProject) -> Result<(Vec<Row>, Option<String>), WorkError> {
+    let history = History::of(&opened.store, &opened.project)?;
     let rows = (1..).zip(history.rows()).map(|(number, checkpoint)| Row::new(number, checkpoint)).collect();
-    let intent = ground.store.interrupted_restore(ground.project.id())?;
+    let intent = opened.store.interrupted_restore(opened.project.id())?;
     let notice = intent.map(|intent| {
         let short = intent.target.short();
         format!("A restore to {short} was cut short: `piton restore --continue` or `piton restore --abort`")
@@ -199,11 +202,11 @@ fn list(ground: &Ground) -> Result<(Vec<Row>, Option<String>), Trouble> {
 
 /// Sends the counts of each checkpoint. An error is ignored here: the row has no counts, and the error shows when the
 /// checkpoint is compared or restored.
-fn count(ground: &Ground, ids: Vec<CheckpointId>, progress: &Progress, send: &dyn Fn(Event)) {
-    if ground.other.is_some() {
+fn count(opened: &OpenedProject, ids: Vec<CheckpointId>, progress: &Progress, send: &dyn Fn(Event)) {
+    if opened.other.is_some() {
         return;
     }
-    let Ok(history) = History::of(&ground.store, &ground.project) else { return };
+    let Ok(history) = History::of(&opened.store, &opened.project) else { return };
     for id in ids {
         if progress.is_cancelled() {
             return;
@@ -216,16 +219,16 @@ fn count(ground: &Ground, ids: Vec<CheckpointId>, progress: &Progress, send: &dy
     }
 }
 
-fn compare(ground: &Ground, id: CheckpointId, progress: &Progress) -> piton::Result<Patch> {
-    let Ground { store, project, settings, .. } = ground;
+fn compare(opened: &OpenedProject, id: CheckpointId, progress: &Progress) -> piton::Result<Patch> {
+    let OpenedProject { store, project, settings, .. } = opened;
     let diff = diff(store, project, (&id.to_string(), None), &[], settings, progress)?;
     Ok(Patch::new(&diff))
 }
 
 /// Returns the checkpoints in which the file differs from the one before, and those in which it differs from the
 /// current file.
-fn find(ground: &Ground, path: &[u8], progress: &Progress) -> piton::Result<HashSet<CheckpointId>> {
-    let Ground { store, project, settings, .. } = ground;
+fn find(opened: &OpenedProject, path: &[u8], progress: &Progress) -> piton::Result<HashSet<CheckpointId>> {
+    let OpenedProject { store, project, settings, .. } = opened;
     let history = History::of(store, project)?;
     let versions = history.versions(path)?;
     let rows = history.checkpoints().iter().zip(versions).filter(|(checkpoint, _)| checkpoint.is_row());
@@ -250,22 +253,22 @@ fn find(ground: &Ground, path: &[u8], progress: &Progress) -> piton::Result<Hash
 }
 
 fn prepare<'a>(
-    ground: &'a Ground,
-    (deed, to): (&RestoreRequest, Option<CheckpointId>),
+    opened: &'a OpenedProject,
+    (request, to): (&RestoreRequest, Option<CheckpointId>),
     (is_dry, across_sessions): (bool, bool),
     progress: &Progress,
 ) -> piton::Result<Restore<'a>> {
     let id = to.map(|id| id.to_string());
     let to = id.as_deref().map_or(RestoreTo::Undo, RestoreTo::Named);
-    let paths: Vec<_> = deed.path.iter().cloned().collect();
+    let paths: Vec<_> = request.path.iter().cloned().collect();
     let options = RestoreOptions::default().paths(&paths).across_sessions(across_sessions).is_dry(is_dry);
-    Restore::prepare(&ground.store, &ground.project, to, options, &ground.settings, Context::now(), progress)
+    Restore::prepare(&opened.store, &opened.project, to, options, &opened.settings, Context::now(), progress)
 }
 
-fn describe(deed: &RestoreRequest, prepared: &Restore<'_>) -> Planned {
+fn describe(request: &RestoreRequest, prepared: &Restore<'_>) -> Planned {
     let (plan, target) = (prepared.plan(), prepared.target());
     Planned {
-        deed: deed.clone(),
+        request: request.clone(),
         target: target.id,
         reason: plain(&target.headline()),
         written: plan.written().count(),
@@ -278,15 +281,15 @@ fn describe(deed: &RestoreRequest, prepared: &Restore<'_>) -> Planned {
 }
 
 /// Adds the conversation to the plan of a rewind. Fails if it cannot be forked.
-fn with_fork(ground: &Ground, mut planned: Planned) -> Result<(Planned, Option<ConversationFork>), Trouble> {
-    if !planned.deed.is_rewind {
+fn with_fork(opened: &OpenedProject, mut planned: Planned) -> Result<(Planned, Option<ConversationFork>), WorkError> {
+    if !planned.request.is_rewind {
         return Ok((planned, None));
     }
-    let history = History::of(&ground.store, &ground.project)?;
+    let history = History::of(&opened.store, &opened.project)?;
     let turn = prompt_at(history.find(&planned.target.to_string())?, None).cloned();
     drop(history);
-    let fork = turn.and_then(|turn| ConversationFork::plan(&turn, &ground.store, &ground.project));
-    let fork = fork.map_err(|no| Trouble {
+    let fork = turn.and_then(|turn| ConversationFork::plan(&turn, &opened.store, &opened.project));
+    let fork = fork.map_err(|no| WorkError {
         message: format!("cannot rewind the conversation: {}", plain(&no.why.0)),
         hint: Some("r restores the files alone".to_owned()),
     })?;
@@ -296,18 +299,23 @@ fn with_fork(ground: &Ground, mut planned: Planned) -> Result<(Planned, Option<C
     Ok((planned, Some(fork)))
 }
 
-fn plan(ground: &Ground, deed: &RestoreRequest, progress: &Progress) -> Result<Planned, Trouble> {
-    let to = deed.to.map(|id| ground.stored(id, progress)).transpose()?;
-    let prepared = prepare(ground, (deed, to), (true, false), progress)?;
-    Ok(with_fork(ground, describe(deed, &prepared))?.0)
+fn plan(opened: &OpenedProject, request: &RestoreRequest, progress: &Progress) -> Result<Planned, WorkError> {
+    let to = request.to.map(|id| opened.stored(id, progress)).transpose()?;
+    let prepared = prepare(opened, (request, to), (true, false), progress)?;
+    Ok(with_fork(opened, describe(request, &prepared))?.0)
 }
 
 /// Carries out the plan that the user confirmed. Fails with `Busy`, without touching anything, if the plan would be a
 /// different one by then.
-fn restore(ground: &Ground, agreed: &Planned, across: bool, progress: &Progress) -> Result<JobResult, Trouble> {
-    let to = agreed.deed.to.map(|_| agreed.target);
-    let prepared = prepare(ground, (&agreed.deed, to), (false, across), progress)?;
-    let (planned, mut fork) = with_fork(ground, describe(&agreed.deed, &prepared))?;
+fn restore(
+    opened: &OpenedProject,
+    agreed: &Planned,
+    across: bool,
+    progress: &Progress,
+) -> Result<JobResult, WorkError> {
+    let to = agreed.request.to.map(|_| agreed.target);
+    let prepared = prepare(opened, (&agreed.request, to), (false, across), progress)?;
+    let (planned, mut fork) = with_fork(opened, describe(&agreed.request, &prepared))?;
     if planned != *agreed {
         return Err(Error::new(ErrorKind::Busy, "restore")
             .because("the files or the checkpoints changed meanwhile; nothing was touched")
@@ -316,7 +324,7 @@ fn restore(ground: &Ground, agreed: &Planned, across: bool, progress: &Progress)
     }
     if let Some(fork) = &mut fork {
         fork.write()
-            .map_err(|error| Trouble { message: plain(&format!("{error:#}; no file was touched")), hint: None })?;
+            .map_err(|error| WorkError { message: plain(&format!("{error:#}; no file was touched")), hint: None })?;
     }
     let report = prepared.apply().inspect_err(|_| {
         if let Some(fork) = &mut fork {
@@ -324,13 +332,13 @@ fn restore(ground: &Ground, agreed: &Planned, across: bool, progress: &Progress)
         }
     })?;
     let Some(fork) = fork else {
-        tell_agents(&ground.settings, &ground.store, &ground.project, &report);
+        tell_agents(&opened.settings, &opened.store, &opened.project, &report);
         let text = report_text(&report, &[], Surface::Shell, None, ReportFor::Restore);
         return Ok(JobResult { outcome: report.outcome, text, is_rewind: false });
     };
-    tell_of_rewind(&ground.settings, &ground.store, &ground.project, &report, &fork);
+    tell_of_rewind(&opened.settings, &opened.store, &opened.project, &report, &fork);
     let text = report_text(&report, &[], Surface::Shell, None, ReportFor::Rewind);
-    let lines = fork.lines(Surface::Shell, ground.project.dir());
+    let lines = fork.lines(Surface::Shell, opened.project.dir());
     let text = std::iter::once(text).chain(lines).collect::<Vec<_>>().join("\n");
     Ok(JobResult { outcome: report.outcome, text, is_rewind: true })
 }

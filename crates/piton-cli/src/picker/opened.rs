@@ -2,12 +2,12 @@
 
 use piton::{CheckpointId, Error, Progress, Project, Settings, Store};
 
-use super::state::Trouble;
+use super::state::WorkError;
 use crate::output::{Relayed, plain};
 use crate::remote::named::OtherMachine;
 
 /// Data shared by all workers.
-pub(super) struct Ground {
+pub(super) struct OpenedProject {
     pub(super) store: Store,
     pub(super) project: Project,
     pub(super) settings: Settings,
@@ -15,20 +15,20 @@ pub(super) struct Ground {
     pub(super) other: Option<OtherMachine>,
 }
 
-impl Ground {
+impl OpenedProject {
     /// Returns the id of a row in the store. A checkpoint of another machine is fetched first.
-    pub(super) fn stored(&self, id: CheckpointId, progress: &Progress) -> Result<CheckpointId, Trouble> {
+    pub(super) fn stored(&self, id: CheckpointId, progress: &Progress) -> Result<CheckpointId, WorkError> {
         match &self.other {
             None => Ok(id),
-            Some(other) => other.fetch_with(id, progress).map_err(|error| trouble(&error)),
+            Some(other) => other.fetch_with(id, progress).map_err(|error| work_error(&error)),
         }
     }
 
     /// Fails for checkpoints of another machine: `what` completes "cannot …".
-    pub(super) fn only_here(&self, what: &str) -> Result<(), Trouble> {
+    pub(super) fn only_here(&self, what: &str) -> Result<(), WorkError> {
         match &self.other {
             None => Ok(()),
-            Some(other) => Err(Trouble {
+            Some(other) => Err(WorkError {
                 message: format!("cannot {what}: these are checkpoints of {}", plain(&other.name)),
                 hint: Some("`piton rollback` shows those of this machine".to_owned()),
             }),
@@ -37,12 +37,12 @@ impl Ground {
 }
 
 /// Returns an error of the program for the remote.
-pub(super) fn trouble(error: &anyhow::Error) -> Trouble {
+pub(super) fn work_error(error: &anyhow::Error) -> WorkError {
     match (error.downcast_ref::<Relayed>(), error.downcast_ref::<Error>()) {
         (Some(Relayed(failure)), _) => {
-            Trouble { message: plain(&failure.message), hint: failure.hint.as_deref().map(plain) }
+            WorkError { message: plain(&failure.message), hint: failure.hint.as_deref().map(plain) }
         }
-        (None, Some(known)) => Trouble::of(known),
-        (None, None) => Trouble { message: plain(&format!("{error:#}")), hint: None },
+        (None, Some(known)) => WorkError::of(known),
+        (None, None) => WorkError { message: plain(&format!("{error:#}")), hint: None },
     }
 }
