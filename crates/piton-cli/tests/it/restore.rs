@@ -222,6 +222,20 @@ fn half_of_the_tree_read_only_is_partly_done_and_undone() {
     assert_same(&state_of(&sandbox.project()), &before, "after undo");
 }
 
+/// Edits a file once a restore has written the new version beside it, and asserts that the edit is left and reported.
+fn assert_leaves_a_late_edit(sandbox: &Sandbox, restore: std::process::Child) {
+    let is_ready = |name: std::ffi::OsString| name.as_encoded_bytes().starts_with(b".piton-restore-x");
+    let names = || fs::read_dir(sandbox.project()).expect("the project").flatten();
+    while !names().any(|entry| is_ready(entry.file_name())) {}
+    sandbox.write("a", "written at the last moment");
+    let restore = restore.wait_with_output().expect("it ends");
+    let report: Value = serde_json::from_slice(&restore.stdout).expect("a report");
+    let left = value!([{"path": "a", "why": "changed", "reason": "it changed meanwhile"}]);
+    assert_eq!((&report["outcome"], &report["left"]), (&value!("partly"), &left));
+    assert_eq!(fs::read(sandbox.path("a")).expect("a file"), b"written at the last moment");
+    assert_eq!(leftovers(sandbox), [""; 0]);
+}
+
 /// The last moment for an editor: the restore has checked the file, and is delayed before it replaces it.
 #[test]
 fn what_an_editor_writes_at_the_last_moment_is_given_back() {
@@ -234,17 +248,7 @@ fn what_an_editor_writes_at_the_last_moment_is_given_back() {
     strace.args(["-f", "-qq", "-o", "/dev/null", "-e", "inject=renameat2:delay_enter=2000000"]);
     strace.args([crate::kit::PITON, "--json", "restore", "1", "a"]);
     let restore = in_sandbox(&sandbox, &mut strace).stdout(std::process::Stdio::piped()).spawn().expect("strace runs");
-    // The new file is ready: the exchange comes next.
-    let is_ready = |name: std::ffi::OsString| name.as_encoded_bytes().starts_with(b".piton-restore-x");
-    let names = || fs::read_dir(sandbox.project()).expect("the project").flatten();
-    while !names().any(|entry| is_ready(entry.file_name())) {}
-    sandbox.write("a", "written at the last moment");
-    let restore = restore.wait_with_output().expect("it ends");
-    let report: Value = serde_json::from_slice(&restore.stdout).expect("a report");
-    let left = value!([{"path": "a", "why": "changed", "reason": "it changed meanwhile"}]);
-    assert_eq!((&report["outcome"], &report["left"]), (&value!("partly"), &left));
-    assert_eq!(fs::read(sandbox.path("a")).expect("a file"), b"written at the last moment");
-    assert_eq!(leftovers(&sandbox), [""; 0]);
+    assert_leaves_a_late_edit(&sandbox, restore);
 }
 
 /// A file system without the exchange (and without renames that do not replace) uses another method, with the same
@@ -266,17 +270,7 @@ fn without_the_exchange_files_are_restored_and_edits_at_the_last_moment_are_give
         in_sandbox(&sandbox, &mut strace).spawn().expect("strace runs")
     };
     let restore = strace(&["inject=renameat:delay_enter=2000000"], &["--json", "restore", "1", "a"]);
-    // The new file is ready: the old one is moved next.
-    let is_ready = |name: std::ffi::OsString| name.as_encoded_bytes().starts_with(b".piton-restore-x");
-    let names = || fs::read_dir(sandbox.project()).expect("the project").flatten();
-    while !names().any(|entry| is_ready(entry.file_name())) {}
-    sandbox.write("a", "written at the last moment");
-    let restore = restore.wait_with_output().expect("it ends");
-    let report: Value = serde_json::from_slice(&restore.stdout).expect("a report");
-    let left = value!([{"path": "a", "why": "changed", "reason": "it changed meanwhile"}]);
-    assert_eq!((&report["outcome"], &report["left"]), (&value!("partly"), &left));
-    assert_eq!(fs::read(sandbox.path("a")).expect("a file"), b"written at the last moment");
-    assert_eq!(leftovers(&sandbox), [""; 0]);
+    assert_leaves_a_late_edit(&sandbox, restore);
     let before = state_of(&sandbox.project());
     let target = ids(&sandbox).last().expect("a checkpoint").clone();
     assert!(strace(&[], &["restore", &target]).wait().expect("it ends").success());
