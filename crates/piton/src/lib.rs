@@ -22,8 +22,23 @@
 //! # }
 //! ```
 //!
-//! [`take()`] takes a checkpoint, [`History`] lists them, [`diff()`] compares, [`Restore`] restores, [`prune()`] keeps
-//! the store small, and [`Manager`] does all of it for an agent, with one checkpoint per turn.
+//! | task | start at |
+//! |---|---|
+//! | protect the work of an agent, with one checkpoint per turn | [`Manager`] |
+//! | take a checkpoint | [`take()`], [`Request`], [`Settings`] |
+//! | list and find checkpoints | [`History`], [`mark()`] |
+//! | compare, read, export | [`diff()`], [`CheckpointFile`], [`export()`], [`export_tar`] |
+//! | restore files, undo | [`Restore`], [`RestoreTo`], [`RestoreOptions`] |
+//! | find lost files and bring them back | [`recover()`] |
+//! | take back one turn, keep the rest | [`revert()`], [`restore_keeping_edits`] |
+//! | who changed what, and when | [`log()`], [`blame_file`], [`search()`], [`list_turns`] |
+//! | the user's git repository | [`git_states`], [`restore_git_state`] |
+//! | files that a command is about to destroy | [`triggers`], [`keep_files`] |
+//! | limit, check, repair the store | [`prune()`], [`maintain`], [`purge()`], [`verify()`], [`repair()`], [`Status`] |
+//! | exchange checkpoints with other machines | [`Outgoing`], [`Incoming`] |
+//!
+//! Every fallible function returns an [`Error`] with a kind and, if there is one, a [`Hint`] about the next step. Long
+//! operations take a [`Progress`], which also cancels them.
 //!
 //! `worktree` and `store` do not depend on each other: `worktree` touches the user's files and knows no git objects,
 //! `store` touches the store and knows no user files. The verbs pass plain data between them.
