@@ -31,7 +31,7 @@ const GC_PID_BYTES_MAX: u64 = 1024;
 /// Blobs above this size are copied in chunks instead of being read into memory.
 const IN_MEMORY_BYTES_MAX: u64 = 8 << 20;
 
-/// Returns true while stock git runs garbage collection in this store, judging by its `gc.pid`. A `gc.pid` that is
+/// Returns true while stock git runs garbage collection in this store, according to its `gc.pid`. A `gc.pid` that is
 /// stale, or whose process on this host has ended, does not count.
 pub(super) fn git_collects(layout: &Layout, now: Moment) -> bool {
     let path = layout.git_gc_pid();

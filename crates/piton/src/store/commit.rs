@@ -10,7 +10,7 @@ use crate::id::{CheckpointId, ID_BYTES, ObjectId, ObjectKind, ProjectId};
 use crate::time::Moment;
 
 const SIGNATURE: &str = "piton <piton@local>";
-/// A longer history means a store with a loop in it.
+/// Length limit of a history: a longer one has a loop.
 pub(super) const HISTORY_MAX: usize = 1_000_000;
 /// Longest reason in characters: it is one line for people to read.
 const REASON_CHARS_MAX: usize = 500;
@@ -174,7 +174,7 @@ pub(super) fn project_of(bytes: &[u8]) -> Option<ProjectId> {
 }
 
 /// Returns true if these bytes are a commit with a tree, an author and a committer.
-pub(super) fn makes_sense(bytes: &[u8]) -> bool {
+pub(super) fn is_valid_commit(bytes: &[u8]) -> bool {
     let has = |name: &[u8]| {
         bytes.split(|byte| *byte == b'\n').take_while(|line| !line.is_empty()).any(|line| line.starts_with(name))
     };
@@ -329,9 +329,9 @@ mod tests {
     fn contents_of_a_file_do_not_pass_for_a_checkpoint() {
         let text =
             b"tree e69de29bb2d1d6434b8b29ae775ad8c2e48c5391\nauthor A B <x> 5 -0200\ncommitter A B <x> 5 -0200\n\nr\n";
-        assert!(makes_sense(text));
+        assert!(is_valid_commit(text));
         for bytes in [&b"hello\n"[..], b"", b"tree of life\nauthor me\ncommitter me\n", &text[..60]] {
-            assert!(!makes_sense(bytes), "{}", String::from_utf8_lossy(bytes));
+            assert!(!is_valid_commit(bytes), "{}", String::from_utf8_lossy(bytes));
         }
     }
 

@@ -150,7 +150,7 @@ impl<'a> Decoder<'a> {
                 Err(why) => break pack.id_at(at).and_then(elsewhere).ok_or(format!("its base is damaged: {why}"))?,
             }
             if chain.len() > CHAIN_MAX {
-                return Err("there is no end to its deltas".into());
+                return Err("its chain of deltas is too long".into());
             }
         };
         while let Some((at, head)) = chain.pop() {
@@ -186,9 +186,9 @@ impl<'a> Decoder<'a> {
         guard: &mut Option<MutexGuard<'a, ()>>,
     ) -> Result<InMemory, Why> {
         let difference = self.inflate_all(pack, head, guard)?;
-        let size = delta::target_size(&difference).ok_or("its delta makes no sense")?;
+        let size = delta::target_size(&difference).ok_or("its delta is invalid")?;
         self.admit(size, guard)?;
-        let bytes = delta::apply(&base.1, &difference).ok_or("its delta makes no sense")?;
+        let bytes = delta::apply(&base.1, &difference).ok_or("its delta is invalid")?;
         Ok((base.0, Arc::new(bytes)))
     }
 
@@ -257,7 +257,7 @@ impl<'a> Decoder<'a> {
             let is_stuck = fresh == 0 && self.inflate.total_in() == read;
             let goes_on = fresh == 0 || each(&out[..fresh.min(out.len())]);
             match status {
-                _ if !goes_on => break Err("it was not wanted to its end".into()),
+                _ if !goes_on => break Err("reading it was cancelled".into()),
                 _ if self.inflate.total_out() > size => break Err("it is longer than it says".into()),
                 Ok(Status::StreamEnd) if self.inflate.total_out() == size => break Ok(start + self.inflate.total_in()),
                 Ok(Status::StreamEnd) => break Err("it is shorter than it says".into()),

@@ -3,13 +3,13 @@
 //! The base is cut into blocks whose hashes are indexed. Where a block of the base occurs in the target, the match is
 //! extended in both directions as far as the two agree.
 
-/// A longer chain of deltas means a pack with a loop in it.
+/// Length limit of a delta chain: a longer one has a loop.
 pub(super) const CHAIN_MAX: usize = 10_000;
 
 const BLOCK: usize = 16;
 /// Number of blocks with the same hash that are tried. A base of all zeros has the same block in a million places.
 const PLACES_MAX: usize = 16;
-/// Longest copy; longer ones are split.
+/// Length limit of a copy; longer ones are split.
 const COPY_MAX: usize = 0x1_0000;
 const INSERT_MAX: usize = 0x7f;
 /// Marks the absence of a block.

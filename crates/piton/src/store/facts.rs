@@ -42,7 +42,7 @@ impl CheckpointKind {
         }
     }
 
-    /// Returns true for checkpoints that belong to a turn and are no rows of the list by themselves.
+    /// Returns true for checkpoints that belong to a turn and are not rows of the list by themselves.
     pub(crate) fn is_within_turn(self) -> bool {
         matches!(self, Self::End | Self::Step)
     }

@@ -20,7 +20,7 @@ use crate::time::Moment;
 const ID: ObjectId = ObjectId::from_bytes([7; ID_BYTES]);
 const NOW: Moment = Moment { secs: 1_773_635_760, nanos: 0, offset_secs: 0 };
 /// Objects that claim a larger size are read by `decode` only: the library allocates the claimed size.
-const SAID_BYTES_MAX: u64 = 16 << 20;
+const CLAIMED_BYTES_MAX: u64 = 16 << 20;
 
 fn project() -> ProjectId {
     ProjectId::parse("0123456789abcdef").expect("sixteen digits")
@@ -54,11 +54,11 @@ pub(crate) fn delta(bytes: &[u8]) {
 
 /// Parses checkpoints and commits of stock git.
 pub(crate) fn commit(bytes: &[u8]) {
-    let makes_sense = commits::makes_sense(bytes);
+    let is_valid = commits::is_valid_commit(bytes);
     let (tree, parents) = commits::parents_and_tree(bytes);
     let _ = (commits::time_of(bytes), commits::project_of(bytes));
     if let Ok(theirs) = gix_object::CommitRef::from_bytes(bytes, Kind::Sha1) {
-        assert!(makes_sense, "the library reads it");
+        assert!(is_valid, "the library reads it");
         assert_eq!(tree.map(|tree| tree.to_string()), Some(theirs.tree().to_string()));
         assert!(parents.iter().map(ToString::to_string).eq(theirs.parents().map(|parent| parent.to_string())));
     }
@@ -74,7 +74,7 @@ pub(crate) fn commit(bytes: &[u8]) {
     assert_eq!((again.tree, again.parent), (read.tree, read.parent));
     assert_eq!((again.time.secs, again.time.offset_secs), (read.time.secs.max(0), read.time.offset_secs));
     assert_eq!(encode(&again), written);
-    assert!(commits::makes_sense(&written) && commits::project_of(&written) == Some(project()));
+    assert!(commits::is_valid_commit(&written) && commits::project_of(&written) == Some(project()));
     gix_object::CommitRef::from_bytes(&written, Kind::Sha1).expect("the library reads what piton writes");
 }
 
@@ -82,7 +82,7 @@ pub(crate) fn commit(bytes: &[u8]) {
 pub(crate) fn tree(bytes: &[u8]) {
     let all: Vec<_> = trees::entries(bytes).map(|entry| (entry.name, entry.id)).collect();
     let Ok(read) = trees::parse(ID, bytes) else { return };
-    assert!(trees::makes_sense(bytes));
+    assert!(trees::is_valid_tree(bytes));
     assert!(read.iter().map(|entry| (&*entry.name, entry.id)).eq(all), "both ways to read it see the same");
     assert!(read.iter().all(|entry| relpath::is_allowed(&entry.name)));
     let mut written = Vec::new();
@@ -268,7 +268,7 @@ fn read_pack(store: &Store, pack: &[u8], idx: &[u8], has_names: bool) {
         (0..whole.len()).for_each(|at| drop(whole.stored(at).map(|stored| stored.is_hasty())));
     }
     drop(whole);
-    let _ = raw.is_summed_right(|_| {});
+    let _ = raw.has_valid_checksum(|_| {});
     let large = Mutex::new(());
     let (mut decoder, elsewhere): (_, &Elsewhere<'_>) = (Decoder::new(&large), &|_| None);
     let mut found = BTreeMap::new();
@@ -282,7 +282,7 @@ fn read_pack(store: &Store, pack: &[u8], idx: &[u8], has_names: bool) {
         assert_eq!(IdHasher::of(kind, &bytes).ok(), id.clone().ok(), "it is named by what it holds");
         found.extend(id.ok().map(|id| (id, (kind, bytes, start))));
     }
-    let is_small = found.values().all(|(_, bytes, _)| (bytes.len() as u64) < SAID_BYTES_MAX);
+    let is_small = found.values().all(|(_, bytes, _)| (bytes.len() as u64) < CLAIMED_BYTES_MAX);
     if raw.count().is_none() || !is_small || found.is_empty() {
         return;
     }

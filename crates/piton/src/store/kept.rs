@@ -8,7 +8,8 @@
 //! `<path>` is the first half of the hash of the original path, `<time>` the second in which it was kept, in hexadecimal.
 //! Files that are hard links keep their mode, owner and times; everything else is readable by its owner only.
 //!
-//! - U6. A set gets its name after its manifest and the names in it are synced. A directory with a temporary name is no set.
+//! - U6. A set gets its name after its manifest and the names in it are synced. A directory with a temporary name is
+//!   never read as a set.
 //! - U7. No file in `data` is written to, and nothing of it is set; it is released by unlinking its name.
 //! - U8. A set that cannot be read is named, and neither offered nor released by age.
 
@@ -32,11 +33,11 @@ use crate::time::{self, Moment};
 
 const MANIFEST: &str = "manifest";
 const DATA: &str = "data";
-/// Beginning of the name of a set that is being released: that of temporary files, and more.
+/// Prefix of the name of a set that is being released. It is also that of a temporary file.
 const RELEASED: &str = "tmp_gone_";
-/// Limit of a manifest that is read: 100,000 long paths.
+/// Size limit of a manifest: 100,000 long paths.
 const MANIFEST_BYTES_MAX: u64 = 256 << 20;
-/// Limit of the first line of a manifest.
+/// Size limit of the first line of a manifest.
 const HEADER_BYTES_MAX: usize = 64 << 10;
 /// Age from which a directory with a temporary name is abandoned.
 const ABANDONED_AFTER_SECS: i128 = 60 * 60;
@@ -132,13 +133,13 @@ pub(crate) struct KeptHeader {
     pub(crate) time: Moment,
     #[serde(flatten)]
     pub(crate) origin: Origin,
-    /// Command that was about to destroy it, in short.
+    /// Command that was about to destroy it, shortened.
     pub(crate) reason: String,
     /// Number of files and links.
     pub(crate) files: u64,
     /// Sum of their sizes.
     pub(crate) bytes: u64,
-    /// Part of that which was copied, and takes space of its own.
+    /// Number of those bytes that were copied, and take additional space.
     pub(crate) copied_bytes: u64,
     /// False if files of the path were left out.
     pub(crate) is_whole: bool,
@@ -153,30 +154,30 @@ pub(crate) struct KeptSet {
 }
 
 impl KeptSet {
-    /// Returns the name by which users call it.
+    /// Returns its name as users see it.
     pub(crate) fn id(&self) -> String {
         id_of(&self.name)
     }
 }
 
-/// Returns the name by which users call the set in this directory.
+/// Returns the name of the set in this directory as users see it.
 pub(crate) fn id_of(name: &str) -> String {
     format!("k-{}", name.rsplit('.').next().unwrap_or(name))
 }
 
-/// A set that is being made. Removed when it is dropped.
+/// A set under construction. Dropping it removes it.
 #[derive(Debug)]
 pub(crate) struct KeptDraft {
     dir: tempfile::TempDir,
 }
 
 impl KeptDraft {
-    /// Returns the directory in which `data` is to be made.
+    /// Returns the directory in which the caller creates `data`.
     pub(crate) fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// Returns the name of the file or directory to be made there.
+    /// Returns the name of the file or directory that the caller creates there.
     pub(crate) fn data_name() -> &'static [u8] {
         DATA.as_bytes()
     }
@@ -212,7 +213,7 @@ impl KeptFiles {
         names.filter_map(|name| self.set(name).ok()).filter(|set| set.header.path == path).collect()
     }
 
-    /// Returns the set that users call by this name.
+    /// Returns the set with this name, as users see it.
     pub(crate) fn find(&self, id: &str) -> Option<KeptSet> {
         self.names().into_iter().find(|name| id_of(name) == id).and_then(|name| self.set(name).ok())
     }
@@ -297,7 +298,7 @@ impl KeptFiles {
         remove_released(&gone)
     }
 
-    /// Removes sets whose release was killed, and so are held without a name.
+    /// Removes sets whose release was interrupted.
     pub(crate) fn finish_releases(&self) -> Result<()> {
         let dir = self.layout.kept_files();
         let names = fsx::names_in(&dir)?;
@@ -305,8 +306,7 @@ impl KeptFiles {
         released.try_for_each(|name| remove_released(&dir.join(name)))
     }
 
-    /// Returns the number of bytes that a release of the set gives back: copies, and files of which no other name is
-    /// left.
+    /// Returns the number of bytes that a release of the set frees: copies, and files that have no other name left.
     pub(crate) fn bytes_held(&self, set: &KeptSet) -> u64 {
         let entries = self.entries(&set.name).unwrap_or_default();
         let held = entries.iter().map(|entry| match entry.kind {
@@ -411,7 +411,7 @@ mod tests {
         let kept = store(&temp).kept;
         let draft = kept.begin().expect("a draft");
         fs::write(draft.dir().join(DATA), "abc").expect("a file");
-        assert_eq!(kept.names(), [] as [String; 0], "a draft is no set");
+        assert_eq!(kept.names(), [] as [String; 0], "a draft is not a set");
         let entries = [
             entry(b"", KeptKind::Dir),
             entry(b"a \xff\n", KeptKind::File(HeldBy::Copy)),

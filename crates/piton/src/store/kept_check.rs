@@ -1,4 +1,4 @@
-//! Checks kept files, and sets aside those of which the list cannot be read.
+//! Checks kept files, and sets aside sets whose list cannot be read.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use crate::fsx;
 /// Prefix of the names of sets that a repair set aside.
 const DAMAGED: &str = "damaged.";
 
-/// Something that is wrong with kept files.
+/// A defect of a set of kept files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KeptProblem {
     /// Name of the set.
@@ -23,7 +23,7 @@ pub(crate) struct KeptProblem {
 }
 
 impl KeptFiles {
-    /// Returns everything that is wrong with the kept files. A set that is released meanwhile is not wrong.
+    /// Returns the defects of all sets. A set that is released meanwhile has none.
     pub(crate) fn check(&self) -> Vec<KeptProblem> {
         let mut problems = Vec::new();
         for name in self.names() {

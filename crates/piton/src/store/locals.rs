@@ -142,7 +142,7 @@ impl Locals {
         Ok(found.into_iter().map(|(checkpoint, state)| LocalRef { checkpoint, state }).collect())
     }
 
-    /// Returns true if no project has local files. One that cannot be found out counts as having some.
+    /// Returns true if no project has local files. A project whose refs cannot be read counts as having some.
     pub(crate) fn is_none(&self) -> bool {
         let loose = fsx::names_in(&self.layout.store().join(LOCAL_REFS.trim_end_matches('/')));
         loose.is_ok_and(|names| names.is_empty())
@@ -158,7 +158,7 @@ impl Locals {
         }
     }
 
-    /// Reads a state. Fails with `Damaged` if it is missing or is none.
+    /// Reads a state. Fails with `Damaged` if it is missing or invalid.
     pub(crate) fn read(&self, objects: &Objects, state: ObjectId) -> Result<LocalState> {
         let entries = objects.tree(state)?;
         let entry = |name: &[u8]| entries.iter().find(|entry| entry.name == name).map(|entry| entry.id);

@@ -31,7 +31,7 @@ const URGENT: &str = "urgent";
 /// Suffix of the lock that is held while waiting for a project's own lock.
 const WANTED: &str = ".wanted";
 
-/// Longest time that a collection blocks takes before it lets them go first.
+/// Longest time that a collection blocks takes before it yields to them.
 const EXCLUSIVE_WAIT_MS_MAX: u64 = 150;
 /// Held by a process that answers a prompt in place of an agent. Comes before all others.
 const PROMPT: &str = "prompt";

@@ -137,12 +137,12 @@ fn read_while(
             break;
         }
         if !each(kind, size, &buffer[..got]) {
-            return Err("it was not wanted to its end".into());
+            return Err("reading it was cancelled".into());
         }
     }
     match () {
         () if read < size => Err("it is shorter than it says".into()),
-        () if inflate.total_in() != file_bytes => Err("there is something behind its end".into()),
+        () if inflate.total_in() != file_bytes => Err("it has data after its end".into()),
         () => Ok(kind),
     }
 }

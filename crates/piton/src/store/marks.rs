@@ -133,7 +133,7 @@ impl Marks {
     }
 
     /// Sort key that puts the versions of one file next to each other, the newest first.
-    pub(super) fn likeness(&self, slot: Slot) -> (u8, u32, u32) {
+    pub(super) fn similarity_key(&self, slot: Slot) -> (u8, u32, u32) {
         let at = slot.index();
         (self.kinds[at], self.names[at], self.orders[at])
     }
@@ -206,7 +206,7 @@ mod tests {
         marks.insert(other, ObjectKind::Blob, 8, 1);
         marks.insert(id(0, 2), ObjectKind::Commit, 7, 0);
         let slot = |id| marks.find(&id).expect("a mark");
-        assert_eq!(marks.likeness(slot(other)), (ObjectKind::Tag as u8, 6, 1), "the first mark stays");
+        assert_eq!(marks.similarity_key(slot(other)), (ObjectKind::Tag as u8, 6, 1), "the first mark stays");
         assert_eq!([id(255, 255), other, id(0, 2)].map(|id| marks.rank(slot(id))), [NEVER, 3, 0]);
         assert_eq!(marks.kind(slot(id(0, 2))), ObjectKind::Commit);
         assert_eq!(marks.iter().map(|(id, _)| id).collect::<Vec<_>>(), [id(0, 2), id(255, 255), other]);

@@ -196,7 +196,7 @@ pub fn forks_dir(store: &Store) -> PathBuf {
     store.layout.forks()
 }
 
-/// Returns the directory of what belongs to a remote: configuration, key, cache. The caller creates it.
+/// Returns the directory in which the remote's configuration, key and cache are stored. The caller creates it.
 pub fn remote_dir(store: &Store) -> PathBuf {
     store.layout.remote()
 }
@@ -205,8 +205,8 @@ impl Store {
     /// Opens the store in `base`, and creates it if there is none. Finishes an interrupted creation, and moves the
     /// repositories of an older layout into an archive.
     ///
-    /// Fails with `NotOurs` if the base belongs to another user, or is a directory with foreign files: creating a store
-    /// there, and moving those files, would follow from a wrong setting.
+    /// Fails with `NotOurs` if the base belongs to another user, or is a directory with foreign files: the setting is
+    /// probably wrong, and the files must not be moved.
     pub fn open_or_create(base: &Path, now: Moment) -> Result<Self> {
         let layout = Layout::new(create::absolute_base(base)?);
         create::ensure(&layout, now)?;
@@ -310,8 +310,8 @@ impl Store {
         }
     }
 
-    /// Sets the callback for waits: `tell` is called after half a second, once for each lock, on the waiting thread,
-    /// with the process that holds the lock.
+    /// Sets the callback for lock waits. `tell` is called once for each lock, on the waiting thread, after half a
+    /// second, with the lock holder.
     #[must_use]
     pub fn on_lock_wait(self, tell: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
         Self::compose(self.locks.on_wait(tell))

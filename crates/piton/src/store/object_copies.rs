@@ -292,7 +292,7 @@ impl Copies {
         };
         match &item.what {
             What::Sum(at) => {
-                let fault = match self.packs[*at].is_summed_right(did) {
+                let fault = match self.packs[*at].has_valid_checksum(did) {
                     Ok(true) => None,
                     Ok(false) => Some("its checksum is wrong".into()),
                     Err(why) => Some(why),

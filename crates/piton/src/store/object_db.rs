@@ -54,7 +54,7 @@ impl ObjectDb {
         let path = self.layout.alternates();
         match fsx::metadata_opt(&path)? {
             Some(found) if found.len() > 0 => Err(Error::new(ErrorKind::NotOurs, "use the store")
-                .because(format!("it leans on another repository ({})", path.display()))
+                .because(format!("it uses the objects of another repository ({})", path.display()))
                 .with_hint(Hint::RemoveAlternates)),
             _ => Ok(()),
         }
@@ -140,7 +140,7 @@ impl ObjectDb {
     }
 
     /// Protects objects that were found and not written again from a collection by stock git that began before the ref
-    /// moved. Returns false if one of them is gone.
+    /// moved. Returns false if one of them is missing.
     pub(crate) fn secure(&self, published: &Published, now: Moment) -> Result<bool> {
         self.secure_all(&published.relied, now)
     }

@@ -553,7 +553,7 @@ mod tests {
         let sealed = vec![pack.seal().expect("a pack")];
         let name = SealedPack::publish(sealed, dir.path()).expect("a pack").names.remove(0);
         let read = super::super::decode::RawPack::open(&name, 0).expect("a pack");
-        assert_eq!((&read.fault, &read.idx_fault, read.is_summed_right(drop)), (&None, &None, Ok(true)));
+        assert_eq!((&read.fault, &read.idx_fault, read.has_valid_checksum(drop)), (&None, &None, Ok(true)));
         let large = Mutex::new(());
         let mut decoder = super::super::decode::Decoder::new(&large);
         let held: Vec<_> = read.in_order().map(|(id, start)| (id, decoder.object(&read, start, &|_| None))).collect();

@@ -41,7 +41,7 @@ impl EntryHead {
         while byte & 0x80 != 0 {
             byte = next()?;
             let more = u64::from(byte & 0x7f);
-            size |= more.checked_shl(shift).filter(|it| it >> shift == more).ok_or("its size makes no sense")?;
+            size |= more.checked_shl(shift).filter(|it| it >> shift == more).ok_or("its size is invalid")?;
             shift += 7;
         }
         let form = match first >> 4 & 7 {

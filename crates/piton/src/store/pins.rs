@@ -220,9 +220,9 @@ fn unescape(text: &str) -> Option<String> {
     (escape(&mark) == text && check_mark(&mark).is_ok()).then_some(mark)
 }
 
-/// Where a history ends, and what stays besides it. Read under the project's lock.
+/// A cut: the new end of a history, and the older checkpoints to keep. Computed under the project's lock.
 pub(crate) struct Cut<'a> {
-    /// The pins as they are.
+    /// The current pins.
     pub(crate) pins: &'a [Pin],
     /// Checkpoint at which the history ends from here on. `None` if it stays as it is.
     pub(crate) end: Option<CheckpointId>,
@@ -230,7 +230,7 @@ pub(crate) struct Cut<'a> {
     pub(crate) kept: &'a dyn Fn() -> Result<HashSet<CheckpointId>>,
     /// Checkpoints beyond that end that stay, the oldest first.
     pub(crate) pinned: Vec<&'a Checkpoint>,
-    /// Pins that go, the oldest first.
+    /// Pins to remove, the oldest first.
     pub(crate) unpinned: Vec<PinName>,
 }
 
@@ -304,7 +304,7 @@ impl Pins {
                 pins.push(pin);
             }
         }
-        // The oldest go first, also in a process that is killed.
+        // The oldest are removed first, so that a killed process leaves the newer ones.
         cut.unpinned.iter().try_for_each(|name| self.remove(held, project, name, now))?;
         if let Some(end) = cut.end {
             let mut ends = vec![end];

@@ -1,5 +1,5 @@
-//! Making room: drops the oldest checkpoints, taking the projects in turn, exactly as many as needed. Steps of turns go
-//! first, then ends of turns, rows beyond the newest ones, and rows. Before any checkpoint, local files go.
+//! Making room: drops the oldest checkpoints, taking the projects in turn, exactly as many as needed. Local files are
+//! dropped first, then steps of turns, ends of turns, rows beyond the newest ones, and other rows.
 //!
 //! - G5. The newest checkpoint and the newest row of a project are never dropped, nor a marked checkpoint, nor any
 //!   checkpoint of a project with an interrupted restore.
@@ -24,8 +24,8 @@ use crate::id::{CheckpointId, ObjectId, ProjectId};
 use crate::progress::Progress;
 use crate::time::Moment;
 
-/// Maximum number of rounds. The freed space is known except for a few bytes (blocks, deltas that lose their base), for
-/// which a second round makes up.
+/// Maximum number of rounds. The freed space is known except for a few bytes (blocks, deltas that lose their base),
+/// which a second round corrects.
 const ROUNDS_MAX: u32 = 8;
 
 /// Result of making room.
@@ -57,8 +57,8 @@ impl ProjectHistory {
         self.chain.iter().map(|one| one.id).collect()
     }
 
-    /// Returns the local files that may go, the oldest first, each with the time of its checkpoint. Those of marked
-    /// checkpoints stay, and the newest.
+    /// Returns the local files that may be dropped, the oldest first, each with the time of its checkpoint. The newest
+    /// and those of marked checkpoints are not among them.
     fn droppable_locals(&self) -> Vec<(i64, &LocalRef)> {
         let marked: HashSet<_> = self.pins.iter().filter(|pin| pin.name.is_mark()).map(|pin| pin.id).collect();
         // The history is in order; the time tells about the others.
@@ -194,7 +194,7 @@ pub(crate) fn make_room(
         collect(reach, GcGoal::Free(lacking))?;
     }
     Err(Error::new(ErrorKind::Busy, "make room in the store")
-        .because("other processes write to it all the time")
+        .because("other processes keep writing to it")
         .with_hint("try again"))
 }
 
@@ -352,8 +352,8 @@ fn drop_all(store: &Store, dropped: &[DropCandidate<'_>], now: Moment) -> Result
     Ok(true)
 }
 
-/// Returns the checkpoints of the cut-off part of a history that stay although newer ones go, the oldest first. A marked
-/// one that would have gone without its mark is not among them.
+/// Returns the checkpoints of the cut-off part of a history that are kept although newer ones are dropped, the oldest
+/// first. A checkpoint that only its mark keeps is not among them.
 fn pinned<'a>(rest: &'a [Checkpoint], goes: &HashSet<CheckpointId>, pins: &[Pin]) -> Vec<&'a Checkpoint> {
     let is_marked = |id| pins.iter().any(|pin| pin.name.is_mark() && pin.id == id);
     let class = |at: usize| DropClass::of(rest[at].facts.kind);

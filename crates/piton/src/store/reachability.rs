@@ -173,7 +173,7 @@ mod tests {
             let store = store(&temp);
             put(&store, name, text);
             assert_eq!(store.catalog.roots().is_ok(), is_read, "{name}");
-            let garbage = store.refs.as_they_stand().expect("refs").garbage;
+            let garbage = store.refs.list_all().expect("refs").garbage;
             assert_eq!(garbage.contains(name), !is_read, "{name}");
         }
     }

@@ -78,8 +78,10 @@ impl Refs {
         let text = fsx::read_small(&path, REFS_BYTES_MAX)?.unwrap_or_default();
         match wrong_packed_line(&text) {
             None => Ok(text),
-            Some(number) => Err(Error::damaged(format!("read {}", path.display()), format!("line {number} is no ref"))
-                .with_hint(Hint::Repair)),
+            Some(number) => {
+                Err(Error::damaged(format!("read {}", path.display()), format!("line {number} is not a ref"))
+                    .with_hint(Hint::Repair))
+            }
         }
     }
 
@@ -256,9 +258,10 @@ impl Refs {
                 let is_dir = fsx::is_dir(&path)?;
                 let Some(name) = name.to_str().filter(|_| !is_dir || depth < REF_DEPTH_MAX) else {
                     let why = "its name is not UTF-8, or it lies too deep";
-                    return Err(Error::new(ErrorKind::NotOurs, "read").with_path(&path).because(why).with_hint(
-                        "nothing is taken away while it is there; rename or remove that ref with stock git",
-                    ));
+                    return Err(Error::new(ErrorKind::NotOurs, "read")
+                        .with_path(&path)
+                        .because(why)
+                        .with_hint("nothing is deleted while it exists; rename or remove that ref with stock git"));
                 };
                 let name = format!("{dir}/{name}");
                 if is_dir { open.push((name, depth + 1)) } else { files.push(name) }
@@ -270,7 +273,7 @@ impl Refs {
     /// Returns every ref by its name. A loose ref takes precedence over a packed one. Fails with `Damaged` if a file in
     /// `refs` is not a valid ref.
     pub(super) fn all(&self) -> Result<BTreeMap<String, ObjectId>> {
-        let RefsAsTheyStand { refs, packed: _, garbage } = self.beside_git(|| self.whole_packed_refs())?;
+        let RefListing { refs, packed: _, garbage } = self.beside_git(|| self.whole_packed_refs())?;
         match garbage.into_iter().next() {
             None => Ok(refs),
             Some(name) => {
@@ -282,7 +285,7 @@ impl Refs {
     }
 
     /// Returns every ref, and the files in `refs` that are not valid refs.
-    pub(super) fn as_they_stand(&self) -> Result<RefsAsTheyStand> {
+    pub(super) fn list_all(&self) -> Result<RefListing> {
         let packed = || Ok(fsx::read_small(&self.layout.packed_refs(), NAMES_BYTES_MAX)?.unwrap_or_default());
         self.beside_git(packed)
     }
@@ -290,7 +293,7 @@ impl Refs {
     /// Returns every ref, while stock git may be moving loose refs to `packed-refs`. It replaces `packed-refs` before
     /// it removes the loose files, so a ref is missed only if `packed-refs` changed meanwhile. Fails with `Busy` if it
     /// keeps changing.
-    fn beside_git(&self, packed_refs: impl Fn() -> Result<Vec<u8>>) -> Result<RefsAsTheyStand> {
+    fn beside_git(&self, packed_refs: impl Fn() -> Result<Vec<u8>>) -> Result<RefListing> {
         let mut packed = packed_refs()?;
         for _ in 0..PACKED_REFS_CHANGES_MAX {
             let refs = self.refs_with(&packed)?;
@@ -300,11 +303,11 @@ impl Refs {
             }
             packed = after;
         }
-        Err(Error::new(ErrorKind::Busy, "read the refs").because("another program changes them all the time"))
+        Err(Error::new(ErrorKind::Busy, "read the refs").because("another program keeps changing them"))
     }
 
     /// Like [`Self::beside_git`], with the given contents of `packed-refs`.
-    fn refs_with(&self, packed_refs: &[u8]) -> Result<RefsAsTheyStand> {
+    fn refs_with(&self, packed_refs: &[u8]) -> Result<RefListing> {
         let mut packed = BTreeMap::new();
         for line in packed_refs.split(|byte| *byte == b'\n') {
             if let Some((id, name)) = line.split_at_checked(40)
@@ -313,25 +316,25 @@ impl Refs {
                 packed.insert(String::from_utf8_lossy(name).into_owned(), id);
             }
         }
-        let mut stand = RefsAsTheyStand { refs: packed.clone(), packed, garbage: BTreeSet::new() };
+        let mut listed = RefListing { refs: packed.clone(), packed, garbage: BTreeSet::new() };
         for name in self.files_below("refs")?.into_iter().filter(|name| !name.ends_with(".lock")) {
             let Some(text) = fsx::read_small(&self.layout.store().join(&name), NAMES_BYTES_MAX)? else { continue };
             let text = text.trim_ascii();
             match ObjectId::from_hex(text) {
-                Some(id) => drop(stand.refs.insert(name, id)),
+                Some(id) => drop(listed.refs.insert(name, id)),
                 None if text.starts_with(b"ref: ") && !name.starts_with(PROJECT_REFS) => {}
                 None => {
-                    stand.refs.remove(&name);
-                    stand.garbage.insert(name);
+                    listed.refs.remove(&name);
+                    listed.garbage.insert(name);
                 }
             }
         }
-        Ok(stand)
+        Ok(listed)
     }
 }
 
 /// All refs, valid or not.
-pub(super) struct RefsAsTheyStand {
+pub(super) struct RefListing {
     /// Refs that name an object.
     pub(super) refs: BTreeMap<String, ObjectId>,
     /// Refs in `packed-refs`, which a loose ref may override.

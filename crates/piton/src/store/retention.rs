@@ -27,8 +27,8 @@ pub(crate) fn newest_rows(limit: MaxSnapshots) -> usize {
     usize::try_from(rows).unwrap_or(usize::MAX)
 }
 
-/// Returns for each row of a list, newest first, whether it stays. Besides the newest ones, that is with `auto` the first
-/// row in the list of each hour of a day and of each day of a month, by the clock of the place where it was taken.
+/// Returns true for each row of a list, newest first, that stays. With `auto`, these are the newest ones, the first
+/// listed row of each hour of a day, and that of each day of a month, by the local time of the row.
 pub(crate) fn rows_kept(times: &[Moment], limit: MaxSnapshots, now: Moment) -> Vec<bool> {
     let newest = newest_rows(limit);
     let (mut hours, mut days) = (HashSet::new(), HashSet::new());

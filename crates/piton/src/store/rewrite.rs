@@ -117,7 +117,7 @@ pub(crate) fn where_held(store: &Store, contents: &HashSet<ObjectId>) -> Result<
     let mut all = Vec::new();
     for (id, mut places) in left {
         if places.is_empty() {
-            places.push("somewhere that is no checkpoint of a project".to_owned());
+            places.push("somewhere that is not a checkpoint of a project".to_owned());
         }
         places.sort();
         all.extend(places.into_iter().map(|place| (id, place)));

@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(noted(), Ok(size + 20_000));
         assert_eq!(reserve(10_000, 0), Room::Lacking, "others may be about to write that");
         assert_eq!(noted(), Ok(size + 20_000));
-        // Bytes that are on the disk already are not counted twice.
+        // Bytes that are already on disk are not counted twice.
         fs::remove_file(store.layout.size()).expect("a note");
         fs::write(store.layout.packs().join("tmp_x"), [7; 8192]).expect("a file");
         assert_eq!([reserve(24_000, 0), reserve(24_000, 8192)], [Room::Lacking, Room::Reserved]);

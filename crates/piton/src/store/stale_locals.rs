@@ -1,11 +1,11 @@
-//! Drops the local files of checkpoints that are gone, whichever program dropped those.
+//! Drops the local files of checkpoints that no longer exist. Other programs drop checkpoints, too.
 
 use super::locals::ids_of;
 use super::{Store, StoreLock};
 use crate::error::Result;
 use crate::time::Moment;
 
-/// Drops the local files of all checkpoints that are in no history any more. The caller holds the lock of collections.
+/// Drops the local files of all checkpoints that are no longer in a history. The caller holds the lock of collections.
 /// (Z3)
 pub(super) fn drop_stale_locals(store: &Store, now: Moment) -> Result<()> {
     let roots = store.catalog.roots()?;

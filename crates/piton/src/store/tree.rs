@@ -140,7 +140,7 @@ fn first_entry(bytes: &[u8]) -> Option<(RawEntry<'_>, &[u8])> {
 }
 
 /// Returns true if these bytes can be parsed as a tree from beginning to end.
-pub(super) fn makes_sense(mut bytes: &[u8]) -> bool {
+pub(super) fn is_valid_tree(mut bytes: &[u8]) -> bool {
     while let Some((_, rest)) = first_entry(bytes) {
         bytes = rest;
     }

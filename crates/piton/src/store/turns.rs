@@ -68,7 +68,7 @@ pub(crate) struct TurnNote {
     /// True if the turn began without a reported prompt.
     #[serde(rename = "unprompted")]
     pub(crate) is_unprompted: bool,
-    /// True if the turn is in progress: the agent will report its end and has not done so.
+    /// True if the turn is in progress: the agent reports ends of turns, and has not reported this one.
     #[serde(rename = "open")]
     pub(crate) is_open: bool,
     /// Time in seconds at which the session began or was resumed.

@@ -39,7 +39,7 @@ pub(crate) struct UnfinishedRequest {
     /// Newest checkpoint at that time: if there is a newer one, the request is out of date.
     #[serde(default)]
     pub(crate) after: Option<CheckpointId>,
-    /// True if the user was told about it.
+    /// True if the user was informed.
     #[serde(default, rename = "told")]
     pub(crate) is_told: bool,
     /// Keys of later versions.

@@ -129,7 +129,7 @@ impl RawPack {
         let count = self.count().ok_or("it does not begin as a pack does")?;
         let trailer = self.trailer().ok_or("it cannot be read to its end")?;
         if self.idx_fault.is_none() && count as usize != self.index.len() {
-            return Err("it says that it holds another number of objects than its idx".into());
+            return Err("its number of objects is not that of its idx".into());
         }
         match idx {
             Some(idx) if idx != trailer => Err("its checksum is not the one that its idx names".into()),
@@ -152,7 +152,7 @@ impl RawPack {
     }
 
     /// Returns true if the trailing checksum matches the contents. Calls `read` with the number of bytes of each piece.
-    pub(in crate::store) fn is_summed_right(&self, mut read: impl FnMut(u64)) -> std::result::Result<bool, Why> {
+    pub(in crate::store) fn has_valid_checksum(&self, mut read: impl FnMut(u64)) -> std::result::Result<bool, Why> {
         let mut sum = Checksum::new();
         let mut buffer = vec![0; WINDOW_BYTES];
         let end = self.bytes.saturating_sub(TRAILER_BYTES);

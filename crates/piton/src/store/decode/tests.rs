@@ -159,7 +159,7 @@ fn a_pack_that_does_not_begin_or_end_as_it_should_is_found() {
     };
     assert_eq!(fault_of(0, b'p').as_deref(), Some("it does not begin as a pack does"));
     assert_eq!(fault_of(7, 9).as_deref(), Some("it does not begin as a pack does"), "no version of git's");
-    let number = "it says that it holds another number of objects than its idx";
+    let number = "its number of objects is not that of its idx";
     assert_eq!(fault_of(9, 1).as_deref(), Some(number), "65536 more");
     HandMade::of_files(&[b"two"]).write(temp.path());
     let sum = "its checksum is not the one that its idx names";
@@ -186,7 +186,7 @@ fn an_idx_without_a_pack_is_none() {
 fn the_checksum_of_a_pack_is_of_all_that_stands_before_it() {
     let (temp, pack) = HandMade::of_files(&[&noise(WINDOW_BYTES + 50_000)]).open();
     let mut read = 0;
-    assert_eq!(pack.is_summed_right(|bytes| read += bytes), Ok(true));
+    assert_eq!(pack.has_valid_checksum(|bytes| read += bytes), Ok(true));
     assert_eq!(read, pack.end());
     let path = temp.path().join("pack-made.pack");
     let right = fs::read(&path).expect("a pack");
@@ -194,7 +194,7 @@ fn the_checksum_of_a_pack_is_of_all_that_stands_before_it() {
         let mut bytes = right.clone();
         bytes[at] ^= 1;
         fs::write(&path, bytes).expect("a pack");
-        assert_eq!(reopened(&pack.name).is_summed_right(drop), Ok(false), "{at}");
+        assert_eq!(reopened(&pack.name).has_valid_checksum(drop), Ok(false), "{at}");
     }
 }
 

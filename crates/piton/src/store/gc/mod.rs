@@ -122,8 +122,8 @@ pub(crate) fn collect_every(store: &Store, held: &GcLock, now: Moment, progress:
     let collection = Collection::new(store, held, reach, now, progress);
     let collection = Collection { bytes_max, is_urgent: true, even_young: true, ..collection };
     if collection.run(GcGoal::Every)?.left_some {
-        return Err(Error::new(ErrorKind::Busy, "remove what nothing refers to")
-            .because("other processes use the store all the time")
+        return Err(Error::new(ErrorKind::Busy, "remove unreachable objects")
+            .because("other processes keep using the store")
             .with_hint(Hint::PruneLater));
     }
     Ok(())
@@ -272,7 +272,7 @@ impl Collection<'_> {
         let mut new = PublishedPacks::default();
         for places in parts.iter().filter(|places| !places.is_empty()) {
             let bytes = places.iter().map(|place| entry_at(packs, place).bytes()).sum::<u64>();
-            let Some(published) = self.write(packs, places, Vec::new(), bytes, group.tend)? else {
+            let Some(published) = self.write(packs, places, Vec::new(), bytes, group.compress_well)? else {
                 // Without room for this group, the next one may still fit.
                 done.left_some |= self.is_over();
                 return Ok(());
@@ -317,7 +317,7 @@ impl Collection<'_> {
         places: &EntryTable,
         loose: Vec<(ObjectId, u64)>,
         bytes: u64,
-        tend: bool,
+        compress_well: bool,
     ) -> Result<Option<PublishedPacks>> {
         let bytes = (bytes + PACK_EXTRA_BYTES).max(size::collection_bytes(self.bytes_max));
         if self.store.size.reserve_to_collect(bytes, self.bytes_max, self.is_urgent)? == Room::Lacking {
@@ -329,14 +329,14 @@ impl Collection<'_> {
         let bytes_max = if self.is_urgent { u64::MAX } else { bytes };
         let (is_over, moved) = (&|| self.is_over(), &|bytes| self.progress.advance_store(bytes));
         let moving = Moving { packs, objects, marks, places, loose, bytes_max, is_over, moved };
-        let sealed = moving.write(&self.store.layout.pack_dirs(), tend)?;
+        let sealed = moving.write(&self.store.layout.pack_dirs(), compress_well)?;
         let new = sealed.map(|sealed| SealedPack::publish(vec![sealed], &self.store.layout.packs())).transpose()?;
         self.store.size.give_back(bytes, self.bytes_max)?;
         Ok(new)
     }
 
-    /// Takes the exclusive lock on objects and marks what is reachable by then. Returns `None` if the lock could not be
-    /// had or nothing may be unlinked.
+    /// Takes the exclusive lock on objects and marks what is reachable by then. Returns `None` if the lock is not
+    /// available or nothing may be unlinked.
     ///
     /// Stock git does not take these locks. While it collects, and after it has deleted packs that the plan relies on,
     /// nothing may be unlinked: the copy that is to be kept may be the one that stock git deletes.
@@ -391,7 +391,7 @@ impl Collection<'_> {
         let marks = &self.reach.marks;
         let needed = loose.iter().filter_map(|id| Some((id, marks.find(id)?)));
         let mut needed: Vec<_> = needed.filter(|(_, slot)| marks.home(*slot) == NO_HOME).collect();
-        needed.sort_by_key(|(_, slot)| (marks.is_local(*slot), marks.likeness(*slot)));
+        needed.sort_by_key(|(_, slot)| (marks.is_local(*slot), marks.similarity_key(*slot)));
         let path_of = |id: &ObjectId| self.store.layout.loose_object(id);
         let needed: Vec<_> = needed.into_iter().map(|(id, _)| (*id, bytes_of(&path_of(id)))).collect();
         if !needed.is_empty() {

@@ -66,7 +66,7 @@ impl Bounds {
         small > self.packs
     }
 
-    /// Returns true if small packs must be merged even by a caller that would rather not: no other process has done so.
+    /// Returns true if small packs must be merged even by a take: no background process has done so.
     pub(super) fn has_too_many(self, small: usize) -> bool {
         small > 2 * self.packs
     }
@@ -83,7 +83,7 @@ pub(crate) enum GcGoal {
     Due,
     /// Free all space that is worth the work, and make the rest as small as possible.
     All,
-    /// Like `All`, but leave no byte of an unreachable object.
+    /// Like `All`, but remove every byte of unreachable objects.
     Every,
 }
 
@@ -91,8 +91,8 @@ pub(crate) enum GcGoal {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Group {
     pub(super) packs: Vec<usize>,
-    /// True to look for deltas and compress well.
-    pub(super) tend: bool,
+    /// True to search for deltas and compress at the slow level.
+    pub(super) compress_well: bool,
 }
 
 /// Returns the groups to rewrite, in this order. Packs without live bytes come first: removing them needs no copying.
@@ -103,7 +103,7 @@ pub(super) fn plan(states: &[PackState], goal: GcGoal, bounds: Bounds) -> Vec<Gr
     let freed: u64 = dead.iter().map(|at| states[*at].dead_bytes).sum();
     let mut groups = Vec::new();
     if !dead.is_empty() {
-        groups.push(Group { packs: dead, tend: false });
+        groups.push(Group { packs: dead, compress_well: false });
     }
     rest.sort_by_key(|at| (states[*at].live_bytes, *at));
     if let GcGoal::Free(bytes) = goal {
@@ -135,7 +135,7 @@ fn cheapest(states: &[PackState], rest: &[usize], bytes: u64) -> Vec<Group> {
         freed += states[**at].dead_bytes;
         goes_on
     });
-    enough.map(|at| Group { packs: vec![*at], tend: false }).collect()
+    enough.map(|at| Group { packs: vec![*at], compress_well: false }).collect()
 }
 
 /// Returns the number of small packs. `rest` is sorted by size, the smallest first.
@@ -150,7 +150,7 @@ fn smallest(states: &[PackState], rest: &[usize], bounds: Bounds) -> Vec<Group> 
         .into_iter()
         .take(1)
         .filter(|group| group.packs.len() > 1)
-        .map(|group| Group { tend: false, ..group })
+        .map(|group| Group { compress_well: false, ..group })
         .collect()
 }
 
@@ -173,7 +173,7 @@ fn due(states: &[PackState], rest: &[usize], bounds: Bounds) -> Vec<Group> {
     let mut groups = fill(states, small, bounds);
     groups.retain(|group| group.packs.len() > 1 || is_dead(&states[group.packs[0]]));
     let hollow = large.iter().filter(|at| is_dead(&states[**at]));
-    groups.extend(hollow.map(|at| Group { packs: vec![*at], tend: false }));
+    groups.extend(hollow.map(|at| Group { packs: vec![*at], compress_well: false }));
     groups
 }
 
@@ -189,7 +189,9 @@ fn all(states: &[PackState], rest: &[usize], bounds: Bounds, dead_part_min: u64)
     };
     let mut groups = fill(states, small, bounds);
     groups.retain(needs_work);
-    groups.extend(large.iter().filter(is_worth_it).map(|at| Group { packs: vec![*at], tend: states[*at].is_hasty }));
+    groups.extend(
+        large.iter().filter(is_worth_it).map(|at| Group { packs: vec![*at], compress_well: states[*at].is_hasty }),
+    );
     groups
 }
 
@@ -202,7 +204,7 @@ fn fill(states: &[PackState], packs: &[usize], bounds: Bounds) -> Vec<Group> {
         match groups.last_mut().filter(|_| bytes <= room) {
             Some(group) => group.packs.push(*at),
             None => {
-                groups.push(Group { packs: vec![*at], tend: true });
+                groups.push(Group { packs: vec![*at], compress_well: true });
                 room = bounds.pack_bytes;
             }
         }
@@ -262,7 +264,7 @@ mod tests {
         states.push(state(1000, 0));
         let groups = plan(&states, GcGoal::Due);
         assert_eq!(packs_of(&groups), [(1..=PACKS_MAX).collect::<Vec<_>>()], "the large one stays as it is");
-        assert!(groups[0].tend);
+        assert!(groups[0].compress_well);
     }
 
     #[test]
@@ -281,7 +283,7 @@ mod tests {
     #[test]
     fn a_pack_is_due_when_more_than_a_quarter_of_it_is_dead() {
         assert_eq!(plan(&[state(75, 25)], GcGoal::Due), []);
-        assert_eq!(plan(&[state(74, 26)], GcGoal::Due), [Group { packs: vec![0], tend: false }]);
+        assert_eq!(plan(&[state(74, 26)], GcGoal::Due), [Group { packs: vec![0], compress_well: false }]);
     }
 
     #[test]
@@ -294,7 +296,7 @@ mod tests {
             (&[state(5, 0), state(6, 0)], true),
             (&[state(PACK_BYTES_MAX / 4, 0); 4], true),
         ] {
-            let all = Group { packs: (0..states.len()).collect(), tend: true };
+            let all = Group { packs: (0..states.len()).collect(), compress_well: true };
             assert_eq!(plan(states, GcGoal::All), if is_done { vec![all] } else { vec![] }, "{states:?}");
         }
         let states =
@@ -305,7 +307,7 @@ mod tests {
     #[test]
     fn a_large_pack_is_copied_to_free_one_percent_or_for_a_purge() {
         let live_bytes = PACK_BYTES_MAX / 100 * 100;
-        for (state, goal, tend) in [
+        for (state, goal, compress_well) in [
             (state(live_bytes, live_bytes / 100), GcGoal::All, None),
             (state(live_bytes, live_bytes / 100 + 1), GcGoal::All, Some(false)),
             (PackState { is_hasty: true, ..state(live_bytes, 0) }, GcGoal::All, Some(true)),
@@ -313,7 +315,8 @@ mod tests {
             (state(live_bytes, 0), GcGoal::Every, None),
             (PackState { is_kept: true, ..state(live_bytes, 1) }, GcGoal::Every, Some(false)),
         ] {
-            let expected: Vec<_> = tend.map(|tend| Group { packs: vec![0], tend }).into_iter().collect();
+            let expected: Vec<_> =
+                compress_well.map(|compress_well| Group { packs: vec![0], compress_well }).into_iter().collect();
             assert_eq!(plan(&[state], goal), expected, "{state:?} {goal:?}");
         }
     }
@@ -348,7 +351,7 @@ mod tests {
         let states = [state(90, 0), state(40, 0), state(30, 0), state(25, 1), state(0, 9)];
         let groups = super::plan(&states, GcGoal::Merge, bounds);
         assert_eq!(packs_of(&groups), [vec![4], vec![3, 2, 1]]);
-        assert!(groups.iter().all(|group| !group.tend));
+        assert!(groups.iter().all(|group| !group.compress_well));
         assert_eq!(super::plan(&[state(90, 0), state(40, 0)], GcGoal::Merge, bounds), []);
     }
 

@@ -142,7 +142,7 @@ fn the_callback_is_called_for_each_moved_object() {
     let objects = &store.objects.open(&StoreLock::none()).expect("objects");
     let reach = reach_all(&store, objects).expect("marks");
     let packs = &store.objects.packs().expect("packs");
-    for tend in [false, true] {
+    for compress_well in [false, true] {
         let mut places = EntryTable::default();
         for (pack, of) in packs.iter().enumerate() {
             for (at, entry) in of.entries().enumerate().filter(|(_, entry)| reach.marks.contains(&entry.id)) {
@@ -159,7 +159,7 @@ fn the_callback_is_called_for_each_moved_object() {
         let (marks, loose) = (&reach.marks, Vec::new());
         let (bytes_max, is_over) = (u64::MAX, &|| false);
         let moving = Moving { packs, objects, marks, places, loose, bytes_max, is_over, moved };
-        moving.write(&store.layout.pack_dirs(), tend).expect("a pack").expect("it was not cancelled");
+        moving.write(&store.layout.pack_dirs(), compress_well).expect("a pack").expect("it was not cancelled");
         assert_eq!((told.0.into_inner(), told.1.into_inner()), (count, bytes));
     }
     // The progress reaches its total, also in the second run.

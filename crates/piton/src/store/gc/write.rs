@@ -1,6 +1,6 @@
 //! Writing the pack that replaces others.
 //!
-//! Entries are copied as they are. With `tend`, versions of one file become deltas of each other: the newest is stored
+//! Entries are copied as they are. With `compress_well`, versions of one file become deltas of each other: the newest is stored
 //! whole, so that the versions that are restored most are read fastest, and chains are short.
 
 use std::collections::{HashMap, VecDeque};
@@ -98,12 +98,12 @@ pub(super) struct Moving<'a> {
 #[derive(Clone, Copy)]
 struct Free {
     slot: Slot,
-    stands: Stands,
+    source: EntrySource,
 }
 
 /// Current location of an object.
 #[derive(Clone, Copy)]
-enum Stands {
+enum EntrySource {
     /// Index among the places.
     InPack(u32),
     /// Index among the loose objects.
@@ -132,9 +132,9 @@ struct Out {
 }
 
 impl Out {
-    fn put(&mut self, id: ObjectId, stands: Stands, form: Form, size: u64, deflated: &[u8]) -> Result<()> {
+    fn put(&mut self, id: ObjectId, source: EntrySource, form: Form, size: u64, deflated: &[u8]) -> Result<()> {
         self.last = self.writer.add(id, form, size, deflated)?;
-        if let Stands::InPack(index) = stands
+        if let EntrySource::InPack(index) = source
             && self.bases.contains_key(&index)
         {
             self.offsets.insert(index, self.last);
@@ -143,10 +143,10 @@ impl Out {
     }
 
     /// Compresses bytes and adds them.
-    fn put_plain(&mut self, id: ObjectId, stands: Stands, form: Form, bytes: &[u8]) -> Result<()> {
+    fn put_plain(&mut self, id: ObjectId, source: EntrySource, form: Form, bytes: &[u8]) -> Result<()> {
         self.deflate(bytes)?;
         let deflated = std::mem::take(&mut self.deflated);
-        self.put(id, stands, form, bytes.len() as u64, &deflated)?;
+        self.put(id, source, form, bytes.len() as u64, &deflated)?;
         self.deflated = deflated;
         Ok(())
     }
@@ -161,7 +161,7 @@ impl Out {
 impl Moving<'_> {
     /// Writes all objects into one pack, synced and not yet visible. Returns `None` if it was cancelled or grew too
     /// large.
-    pub(super) fn write(&self, dirs: &super::super::pack::PackDirs, tend: bool) -> Result<Option<SealedPack>> {
+    pub(super) fn write(&self, dirs: &super::super::pack::PackDirs, compress_well: bool) -> Result<Option<SealedPack>> {
         let (mut free, bound, bases) = self.sort_out()?;
         let mut out = Out {
             writer: PackWriter::begin(dirs)?,
@@ -173,26 +173,26 @@ impl Moving<'_> {
             buffer: Vec::new(),
         };
         out.writer.reserve(free.len() + bound.len());
-        if tend {
-            free.sort_unstable_by_key(|one| self.marks.likeness(one.slot));
+        if compress_well {
+            free.sort_unstable_by_key(|one| self.marks.similarity_key(one.slot));
         }
         let mut window = VecDeque::new();
         for (count, one) in free.iter().enumerate() {
             if count % 16 == 0 && (self.is_over)() || self.is_too_large(&out) {
                 return Ok(None);
             }
-            if tend {
-                let height = match one.stands {
-                    Stands::InPack(index) => out.bases.get(&index).copied().unwrap_or(0),
-                    Stands::Loose(_) => 0,
+            if compress_well {
+                let height = match one.source {
+                    EntrySource::InPack(index) => out.bases.get(&index).copied().unwrap_or(0),
+                    EntrySource::Loose(_) => 0,
                 };
-                self.put_tended(one, height, &mut window, &mut out)?;
+                self.put_compressed_well(one, height, &mut window, &mut out)?;
             } else {
                 self.put_whole(one, &mut out)?;
             }
-            (self.moved)(match one.stands {
-                Stands::InPack(index) => self.bytes_at(index),
-                Stands::Loose(at) => self.loose[at as usize].1,
+            (self.moved)(match one.source {
+                EntrySource::InPack(index) => self.bytes_at(index),
+                EntrySource::Loose(at) => self.loose[at as usize].1,
             });
         }
         drop(window);
@@ -200,7 +200,7 @@ impl Moving<'_> {
             if self.is_too_large(&out) {
                 return Ok(None);
             }
-            self.put_bound(index, &mut out)?;
+            self.put_delta(index, &mut out)?;
             (self.moved)(self.bytes_at(index));
         }
         if self.is_too_large(&out) { Ok(None) } else { out.writer.seal().map(Some) }
@@ -226,18 +226,18 @@ impl Moving<'_> {
                     let above = heights.entry(base).or_default();
                     *above = height.max(*above);
                 }
-                None => free.push(self.free(self.id_at(index), Stands::InPack(index))),
+                None => free.push(self.free(self.id_at(index), EntrySource::InPack(index))),
             }
         }
         free.reverse();
         bound.reverse();
         let loose = (0..).zip(&self.loose).filter(|(_, (id, _))| !self.places.has_homeless(id));
-        free.extend(loose.map(|(at, (id, _))| self.free(*id, Stands::Loose(at))));
+        free.extend(loose.map(|(at, (id, _))| self.free(*id, EntrySource::Loose(at))));
         Ok((free, bound, heights))
     }
 
-    fn free(&self, id: ObjectId, stands: Stands) -> Free {
-        Free { slot: self.marks.find(&id).expect("only what is marked moves"), stands }
+    fn free(&self, id: ObjectId, source: EntrySource) -> Free {
+        Free { slot: self.marks.find(&id).expect("only what is marked moves"), source }
     }
 
     fn id_at(&self, index: u32) -> ObjectId {
@@ -245,9 +245,9 @@ impl Moving<'_> {
     }
 
     fn id_of(&self, one: &Free) -> ObjectId {
-        match one.stands {
-            Stands::InPack(index) => self.id_at(index),
-            Stands::Loose(at) => self.loose[at as usize].0,
+        match one.source {
+            EntrySource::InPack(index) => self.id_at(index),
+            EntrySource::Loose(at) => self.loose[at as usize].0,
         }
     }
 
@@ -287,11 +287,11 @@ impl Moving<'_> {
     /// Copies an entry unchanged, if it is stored whole. Returns false otherwise, or if it was compressed at the
     /// fastest level and `even_if_hasty` is false.
     fn put_copy(&self, one: &Free, out: &mut Out, even_if_hasty: bool) -> Result<bool> {
-        let Stands::InPack(index) = one.stands else { return Ok(false) };
+        let EntrySource::InPack(index) = one.source else { return Ok(false) };
         let stored = self.stored_at(index)?;
         match stored.form {
             StoredForm::Whole(kind) if even_if_hasty || !stored.is_hasty() => {
-                out.put(self.id_of(one), one.stands, Form::Whole(kind), stored.size, stored.deflated)?;
+                out.put(self.id_of(one), one.source, Form::Whole(kind), stored.size, stored.deflated)?;
                 Ok(true)
             }
             _ => Ok(false),
@@ -306,8 +306,8 @@ impl Moving<'_> {
         }
         let id = self.id_of(one);
         let damaged = || Error::damaged(format!("read the object {id}"), "it is not what was written");
-        match one.stands {
-            Stands::InPack(index) => {
+        match one.source {
+            EntrySource::InPack(index) => {
                 let stored = self.stored_at(index)?;
                 let StoredForm::Whole(kind) = stored.form else { return Ok(false) };
                 if stored.size < DELTA_BYTES.end as u64 {
@@ -317,9 +317,9 @@ impl Moving<'_> {
                 if hash_stream(stored.size, &mut read) != Some(Ok(id)) {
                     return Err(damaged());
                 }
-                out.put(id, one.stands, Form::Whole(kind), stored.size, stored.deflated)?;
+                out.put(id, one.source, Form::Whole(kind), stored.size, stored.deflated)?;
             }
-            Stands::Loose(_) => {
+            EntrySource::Loose(_) => {
                 if self.objects.blob_size(id)? < DELTA_BYTES.end as u64 {
                     return Ok(false);
                 }
@@ -340,22 +340,28 @@ impl Moving<'_> {
         let id = self.id_of(one);
         let kind = self.read(id, out)?;
         let bytes = std::mem::take(&mut out.buffer);
-        out.put_plain(id, one.stands, Form::Whole(kind), &bytes)?;
+        out.put_plain(id, one.source, Form::Whole(kind), &bytes)?;
         out.buffer = bytes;
         Ok(())
     }
 
     /// Writes an object as a delta of one that was written before, if that is smaller, and adds it to the window.
-    fn put_tended(&self, one: &Free, height: u32, window: &mut VecDeque<Candidate>, out: &mut Out) -> Result<()> {
+    fn put_compressed_well(
+        &self,
+        one: &Free,
+        height: u32,
+        window: &mut VecDeque<Candidate>,
+        out: &mut Out,
+    ) -> Result<()> {
         if self.put_large(one, out)? {
             return Ok(());
         }
-        let (id, stands) = (self.id_of(one), one.stands);
+        let (id, source) = (self.id_of(one), one.source);
         let kind = self.read(id, out)?;
         let bytes = std::mem::take(&mut out.buffer);
         if !DELTA_BYTES.contains(&bytes.len()) {
             if !self.put_copy(one, out, false)? {
-                out.put_plain(id, stands, Form::Whole(kind), &bytes)?;
+                out.put_plain(id, source, Form::Whole(kind), &bytes)?;
             }
             out.buffer = bytes;
             return Ok(());
@@ -367,13 +373,13 @@ impl Moving<'_> {
             // A delta that is not small in itself must be smaller than the whole object after compression.
             let is_smaller = delta.len() < bytes.len() / 4 || out.deflate(&delta)? < out.deflate(&bytes)?;
             if is_smaller {
-                out.put_plain(id, stands, Form::Delta(base), &delta)?;
+                out.put_plain(id, source, Form::Delta(base), &delta)?;
                 depth = base_depth + 1;
                 is_written = true;
             }
         }
         if !is_written && !self.put_copy(one, out, false)? {
-            out.put_plain(id, stands, Form::Whole(kind), &bytes)?;
+            out.put_plain(id, source, Form::Whole(kind), &bytes)?;
         }
         window.push_front(Candidate { offset: out.last, kind, base: DeltaBase::new(bytes), depth });
         let mut held = 0;
@@ -386,7 +392,7 @@ impl Moving<'_> {
     }
 
     /// Copies a delta unchanged, after its base.
-    fn put_bound(&self, index: u32, out: &mut Out) -> Result<()> {
+    fn put_delta(&self, index: u32, out: &mut Out) -> Result<()> {
         let mut chain = vec![index];
         while let Some(index) = chain.last().copied() {
             let id = self.id_at(index);
@@ -395,13 +401,13 @@ impl Moving<'_> {
                 Some(base) if !out.offsets.contains_key(&base) => chain.push(base),
                 Some(base) => {
                     let (stored, form) = (self.stored_at(index)?, Form::Delta(out.offsets[&base]));
-                    out.put(id, Stands::InPack(index), form, stored.size, stored.deflated)?;
+                    out.put(id, EntrySource::InPack(index), form, stored.size, stored.deflated)?;
                     chain.pop();
                 }
                 None => drop(chain.pop()),
             }
             if chain.len() > CHAIN_MAX {
-                return Err(Error::damaged(format!("read the object {id}"), "there is no end to its deltas"));
+                return Err(Error::damaged(format!("read the object {id}"), "its chain of deltas is too long"));
             }
         }
         Ok(())

@@ -23,17 +23,17 @@ pub(crate) struct GitStateCache {
     pub(crate) place: Vec<u8>,
     /// Stat data of the directories of small files.
     pub(crate) dirs: Vec<u8>,
-    /// Stat data of small files that are looked at.
+    /// Stat data of small files that every capture stats.
     pub(crate) files: Vec<u8>,
     /// Stat data of the directories of objects.
     pub(crate) objects: Vec<u8>,
-    /// Stat data of small files that are not looked at as long as nothing else changed. Read by
+    /// Stat data of small files that are not statted as long as nothing else changed. Read by
     /// [`GitStates::whole_cache`] only.
     pub(crate) unwatched: Vec<u8>,
 }
 
 impl GitStates {
-    /// Returns the cache of the last capture, without `unwatched`. An unreadable one is as good as none.
+    /// Returns the cache of the last capture, without `unwatched`. An unreadable cache counts as empty.
     pub(crate) fn cache(&self, project: &ProjectId) -> GitStateCache {
         let read = || {
             let mut file = File::open(self.dir(project).join("cache")).ok()?;
@@ -49,7 +49,7 @@ impl GitStates {
         read().unwrap_or_default()
     }
 
-    /// Like [`Self::cache`], with everything.
+    /// Like [`Self::cache`], but including `unwatched`.
     pub(crate) fn whole_cache(&self, project: &ProjectId) -> GitStateCache {
         let bytes = fsx::read_small(&self.dir(project).join("cache"), STATE_BYTES_MAX).ok().flatten();
         let decode = |bytes: Vec<u8>| {
@@ -82,7 +82,8 @@ impl GitStates {
 }
 
 impl GitStateCache {
-    /// A line with the version, the state, the bytes copied and the lengths of the parts but the last, and the parts.
+    /// Encodes a line with the version, the state, the number of bytes copied and the lengths of all parts but the
+    /// last, followed by the parts.
     fn encode(&self) -> Vec<u8> {
         let state = self.state.map_or_else(|| "-".to_owned(), |id| id.to_string());
         let Self { copied_bytes, place, dirs, files, objects, unwatched, .. } = self;

@@ -12,7 +12,7 @@ use crate::fsx;
 use crate::id::{ObjectId, ProjectId};
 use crate::sys;
 
-/// Something that is wrong with a git state.
+/// A missing or corrupt file of a git state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct GitStateProblem {
     /// State that is affected, if it is known.
@@ -23,7 +23,7 @@ pub(crate) struct GitStateProblem {
 }
 
 impl GitStates {
-    /// Returns everything that is wrong with the git states of a project.
+    /// Returns the missing and corrupt files of the git states of a project.
     pub(crate) fn check(&self, project: &ProjectId) -> Result<Vec<GitStateProblem>> {
         let mut problems = Vec::new();
         let states: BTreeSet<ObjectId> = self.log(project).iter().map(|record| record.state).collect();
@@ -57,8 +57,8 @@ impl GitStates {
         Ok(problems)
     }
 
-    /// Removes the states of these problems from the log, and held packs that are not whole. The caller has locked the
-    /// store.
+    /// Removes the states with these problems from the log, and removes incomplete held packs. The caller has locked
+    /// the store.
     pub(crate) fn drop_damaged(&self, project: &ProjectId, problems: &[GitStateProblem]) -> Result<()> {
         let damaged: BTreeSet<ObjectId> = problems.iter().filter_map(|problem| problem.state).collect();
         if !damaged.is_empty() {
@@ -78,14 +78,14 @@ impl GitStates {
         let is_gone = |path: &&Vec<u8>| !fsx::exists(&self.held_path(project, path)).unwrap_or(true);
         self.remove_listed(project, listed.iter().filter(is_gone))?;
         if !problems.is_empty() {
-            // The next capture looks at everything again.
+            // The next capture reads everything again.
             self.save_cache(project, &super::GitStateCache::default())?;
         }
         Ok(())
     }
 }
 
-/// Returns what is wrong with a held object file.
+/// Describes the defect of a held object file, if it has one.
 fn problem_of(held: &HeldFile) -> Option<String> {
     if held.bytes == 0 && !held.path.ends_with(b".keep") && !held.path.ends_with(b".promisor") {
         return Some("it is empty".to_owned());

@@ -166,7 +166,7 @@ impl HoldObjects<'_> {
         Ok(is_whole)
     }
 
-    /// Notes as gone what is held of directories that are not among these.
+    /// Records the held files of directories that are not among these as gone.
     pub(crate) fn only_dirs(&mut self, dirs: &BTreeSet<Vec<u8>>) -> Result<()> {
         let mut roots = Vec::new();
         find_roots(&self.states.held_dir(self.project), b"", &mut roots)?;
@@ -274,7 +274,7 @@ impl Gone {
     }
 }
 
-/// Unlinks a held file. A missing one is no failure.
+/// Unlinks a held file. A missing one is not an error.
 pub(super) fn release(file: &Path) -> Result<()> {
     match fs::remove_file(file) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("release", file, error)),

@@ -244,7 +244,7 @@ impl GitStates {
         if log == before { Ok(()) } else { self.replace_log(project, &log) }
     }
 
-    /// Returns what the last capture could not save, in words.
+    /// Describes what the last capture could not save.
     pub(crate) fn problem(&self, project: &ProjectId) -> Option<String> {
         let text = fsx::read_small(&self.dir(project).join("problem"), 1 << 16).ok().flatten()?;
         Some(String::from_utf8_lossy(&text).trim_end().to_owned()).filter(|text| !text.is_empty())
@@ -300,7 +300,7 @@ impl GitStates {
         Ok(found.into_values().next().cloned())
     }
 
-    /// Removes everything that is held for a project. Object files are unlinked, which is all that happens to them.
+    /// Removes everything that is held for a project. Object files are only unlinked.
     pub(crate) fn remove(&self, project: &ProjectId) -> Result<()> {
         remove_dir(&self.dir(project))
     }

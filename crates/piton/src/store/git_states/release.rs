@@ -28,7 +28,7 @@ pub(crate) struct ReleasePolicy {
 }
 
 impl ReleasePolicy {
-    /// Returns the time before which a thing must have been gone to be released.
+    /// Returns the time before which a file must have disappeared from the repository to be released.
     fn expired_before(self, now: Moment) -> i64 {
         let kept_secs = i64::try_from(self.keep_days).unwrap_or(i64::MAX).saturating_mul(DAY_SECS);
         now.secs.saturating_sub(kept_secs)
@@ -43,9 +43,9 @@ struct HeldGroup<'a> {
 }
 
 impl GitStates {
-    /// Releases what is not needed: records of checkpoints that are not in `live` and older than `keep_days`, their
-    /// states, and object files. `is_present` tells if an object file is still in the repository. Returns the number of
-    /// bytes freed.
+    /// Releases data that is no longer needed: records of checkpoints that are not in `live` and older than
+    /// `keep_days`, their states, and object files. `is_present` tells if an object file is still in the repository.
+    /// Returns the number of bytes freed.
     pub(crate) fn release(
         &self,
         _locked: &ProjectLock,
@@ -131,7 +131,7 @@ impl GitStates {
             }
         }
         let mut groups = grouped(&held, &gone);
-        // The newest first: an older pack may be contained in one that went later.
+        // The newest first: an older pack may be contained in one that disappeared later.
         groups.sort_by_key(|group| std::cmp::Reverse(group.gone_secs));
         let (mut released, mut kept) = (Vec::new(), Vec::new());
         for group in groups {

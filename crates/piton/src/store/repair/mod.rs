@@ -22,7 +22,7 @@ use super::keeps::PublishedPacks;
 use super::lock::{Exclusive, GcLock};
 use super::object_copies::{Checked, Copies, ReadData};
 use super::objects::Published;
-use super::verify::{Finding, FindingKind, VerifyReport, inspect, look_over, walk};
+use super::verify::{Finding, FindingKind, VerifyReport, check_locked, inspect, walk};
 use super::{Objects, ProjectRecord, Store, StoreLock, create};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
@@ -89,7 +89,7 @@ crate::json::serialized_as! {
     Loss => LossJson<'_>;
 }
 
-/// A repair in progress. No other process reads or writes objects while it is held.
+/// A repair in progress. No other process reads or writes objects while this exists.
 pub(crate) struct RepairRun<'a> {
     store: &'a Store,
     is_dry: bool,
@@ -291,7 +291,7 @@ impl RepairRun<'_> {
         Ok(())
     }
 
-    /// Replaces invalid project records with what the checkpoints tell.
+    /// Rebuilds invalid project records from the checkpoints.
     pub(crate) fn repair_records(&mut self, report: &VerifyReport) -> Result<()> {
         let broken = report.findings.iter().filter(|finding| finding.kind == FindingKind::Record);
         for project in broken.filter_map(|finding| finding.project.clone()) {
@@ -338,7 +338,7 @@ impl RepairRun<'_> {
         let mut whole = IntegrityChecker::new(copies, HashSet::new());
         let boundary = self.store.boundary.ends()?;
         let mut seen = HashSet::new();
-        for id in self.store.refs.as_they_stand()?.refs.into_values() {
+        for id in self.store.refs.list_all()?.refs.into_values() {
             let tip = whole.any(id).1.map(|tip| tip.id);
             walk(&mut whole, tip, &boundary, &mut seen);
         }
@@ -352,7 +352,7 @@ impl RepairRun<'_> {
 
     /// Checks the whole store after the repair. It cannot be cancelled: the report must be complete.
     pub(crate) fn is_whole(&self) -> Result<VerifyReport> {
-        look_over(self.store, ReadData::All, &Progress::default())
+        check_locked(self.store, ReadData::All, &Progress::default())
     }
 
     /// Recounts the size of the store.

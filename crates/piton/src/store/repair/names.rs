@@ -101,10 +101,10 @@ impl RepairRun<'_> {
     fn plan_names(&self, copies: &Copies, diagnosis: &Diagnosis, promised: HashSet<ObjectId>) -> Result<Plan> {
         let lost_ends = diagnosis.report.findings.iter().any(|finding| finding.kind == FindingKind::Shallow);
         let mut planner = RefPlanner::new(self.store, IntegrityChecker::new(copies, promised), lost_ends)?;
-        let stand = self.store.refs.as_they_stand()?;
+        let listed = self.store.refs.list_all()?;
         let mut names: BTreeMap<String, Option<ObjectId>> =
-            stand.refs.into_iter().map(|(name, id)| (name, Some(id))).collect();
-        names.extend(stand.garbage.into_iter().map(|name| (name, None)));
+            listed.refs.into_iter().map(|(name, id)| (name, Some(id))).collect();
+        names.extend(listed.garbage.into_iter().map(|name| (name, None)));
         for finding in diagnosis.report.findings.iter().filter(|finding| finding.kind == FindingKind::RefMissing) {
             names.extend(finding.project.iter().map(|project| (Layout::ref_name(project), None)));
         }
@@ -114,7 +114,7 @@ impl RepairRun<'_> {
             let tip = id.and_then(|id| planner.sound_tip(&name, id));
             match tip {
                 Some(tip) => broken.extend(planner.keep(&name, tip).then_some((name, id, tip))),
-                None => broken.extend(planner.replace(&name, id, stand.packed.get(&name)).map(|tip| (name, id, tip))),
+                None => broken.extend(planner.replace(&name, id, listed.packed.get(&name)).map(|tip| (name, id, tip))),
             }
         }
         for (name, id, tip) in broken {
@@ -214,14 +214,14 @@ impl RefPlan {
     ) -> Result<Self> {
         let mut planner = RefPlanner::new(store, IntegrityChecker::new(copies, HashSet::new()), false)?;
         let name = Layout::ref_name(project);
-        let mut stand = store.refs.as_they_stand()?;
-        stand.refs.remove(&name);
-        for (other, id) in &stand.refs {
+        let mut listed = store.refs.list_all()?;
+        listed.refs.remove(&name);
+        for (other, id) in &listed.refs {
             if let Some(tip) = planner.sound_tip(other, *id) {
                 planner.keep(other, tip);
             }
         }
-        let packed = stand.packed.get(&name);
+        let packed = listed.packed.get(&name);
         let mut tip = planner.replace(&name, Some(gone), packed);
         match tip {
             Some(tip) => planner.recover(&name, Some(gone), tip),
@@ -373,7 +373,7 @@ impl RefPlanner<'_> {
     fn replace(&mut self, name: &str, old: Option<ObjectId>, packed: Option<&ObjectId>) -> Option<CheckpointId> {
         let from: Vec<_> = old.into_iter().chain(packed.copied()).collect();
         let mut candidates = self.candidates(name, &from);
-        // A mark on another checkpoint would be a lie.
+        // A mark must not move to another checkpoint.
         if name.starts_with(PIN_REFS) || name.starts_with(PROJECT_REFS) && Layout::project_in_ref(name).is_none() {
             candidates.clear();
         }

@@ -95,11 +95,11 @@ impl<'a> FallbackSource<'a> {
     }
 }
 
-fn makes_sense(kind: ObjectKind, bytes: &[u8]) -> bool {
+fn is_valid_object(kind: ObjectKind, bytes: &[u8]) -> bool {
     match kind {
         ObjectKind::Blob => true,
-        ObjectKind::Tree => tree::makes_sense(bytes),
-        ObjectKind::Commit => commit::makes_sense(bytes),
+        ObjectKind::Tree => tree::is_valid_tree(bytes),
+        ObjectKind::Commit => commit::is_valid_commit(bytes),
         ObjectKind::Tag => bytes.starts_with(b"object "),
     }
 }
@@ -147,7 +147,7 @@ impl RescuePacks {
             let (kind, bytes) = decoder.object(pack, start, &|id| spare.find(id)).map_err(damaged)?;
             // One flipped bit can make a blob look like a commit. Nothing refers to such an object, and stock git
             // complains about it.
-            if !makes_sense(kind, &bytes) {
+            if !is_valid_object(kind, &bytes) {
                 self.writer = Some(writer);
                 return Ok(false);
             }

@@ -73,7 +73,7 @@ impl Check<'_> {
             self.note(FindingKind::PackedRefs, Some(path.clone()), "its last line has no end");
         }
         if let Some(number) = wrong_packed_line(&text) {
-            self.note(FindingKind::PackedRefs, Some(path), format!("line {number} is no ref"));
+            self.note(FindingKind::PackedRefs, Some(path), format!("line {number} is not a ref"));
         }
         Ok(())
     }
@@ -87,7 +87,7 @@ impl Check<'_> {
         }
         let mut lines = text.strip_suffix(b"\n").unwrap_or(&text).split(|byte| *byte == b'\n');
         if let Some(at) = lines.position(|line| ObjectId::from_hex(line).is_none()) {
-            self.note(FindingKind::Shallow, Some(path), format!("line {} is no id", at + 1));
+            self.note(FindingKind::Shallow, Some(path), format!("line {} is not an id", at + 1));
         }
         Ok(())
     }
@@ -151,7 +151,7 @@ impl Check<'_> {
     fn derived(&mut self) -> Result<()> {
         for path in self.store.objects.derived_files()? {
             let mut sum = crate::id::Checksum::new();
-            match sums_up(&path, &mut sum) {
+            match ends_in_valid_checksum(&path, &mut sum) {
                 Ok(true) => {}
                 Ok(false) => drop(self.note(FindingKind::Derived, Some(path), "its checksum is wrong")),
                 // Stock git may have removed it in the meantime.
@@ -164,7 +164,7 @@ impl Check<'_> {
 }
 
 /// Returns true if a file of any size ends in the checksum of all other bytes.
-fn sums_up(path: &std::path::Path, sum: &mut crate::id::Checksum) -> std::io::Result<bool> {
+fn ends_in_valid_checksum(path: &std::path::Path, sum: &mut crate::id::Checksum) -> std::io::Result<bool> {
     use std::io::Read as _;
     let mut file = std::fs::File::open(path)?;
     let Some(body) = file.metadata()?.len().checked_sub(crate::id::ID_BYTES as u64) else { return Ok(false) };
@@ -205,7 +205,7 @@ fn check_config(text: &str) -> std::result::Result<Option<String>, String> {
     let (mut version, mut is_bare) = (None, None);
     let (mut goes_on, mut stranger) = (false, None);
     for (at, line) in text.lines().enumerate() {
-        let bad = || format!("line {} makes no sense", at + 1);
+        let bad = || format!("line {} is invalid", at + 1);
         if line.bytes().any(|byte| byte == 0 || byte == 0x7f || (byte < b' ' && byte != b'\t')) {
             return Err(bad());
         }

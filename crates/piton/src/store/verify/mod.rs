@@ -19,7 +19,7 @@ use super::integrity::{Commit, IntegrityChecker, ObjectFault};
 use super::kept_check::KeptProblem;
 use super::layout::{Layout, PROJECT_REFS};
 use super::object_copies::{Checked, Copies, ObjectPlace, ReadData};
-use super::refs::RefsAsTheyStand;
+use super::refs::RefListing;
 use crate::error::Result;
 use crate::id::{CheckpointId, ObjectId, ProjectId};
 use crate::progress::Progress;
@@ -145,7 +145,7 @@ impl VerifyReport {
 
 /// Everything in a store that names objects.
 struct Names {
-    stand: RefsAsTheyStand,
+    listed: RefListing,
     boundary: HashSet<CheckpointId>,
     others: Vec<(PathBuf, FindingKind, ObjectId)>,
 }
@@ -200,7 +200,7 @@ impl Check<'_> {
 /// ```
 pub fn verify(store: &Store, read: ReadData, progress: &Progress) -> Result<VerifyReport> {
     let _held = store.locks.share_until(Some(progress))?;
-    let mut report = look_over(store, read, progress)?;
+    let mut report = check_locked(store, read, progress)?;
     report.findings.extend(git_state_findings(store)?);
     report.findings.extend(kept_findings(store));
     report.findings.sort_by_key(|finding| (finding.severity, finding.kind));
@@ -238,7 +238,8 @@ fn kept_findings(store: &Store) -> Vec<Finding> {
     store.kept.check().into_iter().map(finding).collect()
 }
 
-/// Returns what is wrong with the recorded states of repositories and with kept files, as [`verify`] does.
+/// Checks the data that is kept beside the checkpoints: recorded states of repositories, and kept files. [`verify`]
+/// does so, too.
 pub fn check_saved_beside(store: &Store) -> Result<Vec<Finding>> {
     let _held = store.locks.share()?;
     let mut findings = git_state_findings(store)?;
@@ -247,16 +248,16 @@ pub fn check_saved_beside(store: &Store) -> Result<Vec<Finding>> {
 }
 
 /// Like [`verify`], for a caller that has locked the store.
-pub(super) fn look_over(store: &Store, read: ReadData, progress: &Progress) -> Result<VerifyReport> {
+pub(super) fn check_locked(store: &Store, read: ReadData, progress: &Progress) -> Result<VerifyReport> {
     inspect(store, read, progress).map(|(report, ..)| report)
 }
 
-/// Like [`look_over`], but also returns the copies of all objects and the result of reading them.
+/// Like [`check_locked`], but also returns the copies of all objects and the result of reading them.
 pub(super) fn inspect(store: &Store, read: ReadData, progress: &Progress) -> Result<(VerifyReport, Copies, Checked)> {
     // Names before objects: a take publishes objects first, so every object that is named at this point exists
     // afterwards. Ends of histories before names: a take moves its ref first and cuts afterwards.
     let boundary = store.boundary.ends()?;
-    let names = Names { stand: store.refs.as_they_stand()?, boundary, others: other_names(store)? };
+    let names = Names { listed: store.refs.list_all()?, boundary, others: other_names(store)? };
     let mut copies = store.objects.copies()?;
     let mut check = Check { store, names: &names, findings: Vec::new() };
     check.files()?;
@@ -300,14 +301,14 @@ impl Check<'_> {
 
     /// Walks all histories. Returns the number of checkpoints.
     fn names(&mut self, whole: &mut IntegrityChecker<'_>) -> Result<u64> {
-        let Names { stand, boundary, others } = self.names;
+        let Names { listed, boundary, others } = self.names;
         let mut seen = HashSet::new();
-        for name in &stand.garbage {
+        for name in &listed.garbage {
             let project = Layout::project_in_ref(name);
             let path = self.store.layout.store().join(name);
             self.note(FindingKind::Ref, Some(path), "it names no object").project = project;
         }
-        for (name, id) in &stand.refs {
+        for (name, id) in &listed.refs {
             let project = Layout::project_in_ref(name);
             let (_, tip) = whole.any(*id);
             let why = match (&tip, &project) {
@@ -341,7 +342,7 @@ impl Check<'_> {
                 self.note(FindingKind::Shallow, Some(path), "it names a checkpoint that is not there").id = Some(*end);
             }
         }
-        self.projects_without_ref(whole, &stand.refs)?;
+        self.projects_without_ref(whole, &listed.refs)?;
         Ok(checkpoints)
     }
 
@@ -400,10 +401,10 @@ impl Check<'_> {
         if whole.bad.is_empty() {
             return;
         }
-        let Names { stand, boundary, .. } = self.names;
+        let Names { listed, boundary, .. } = self.names;
         let mut affected: BTreeMap<ObjectId, Costs> = BTreeMap::new();
         let mut lines = 0;
-        for (name, tip) in &stand.refs {
+        for (name, tip) in &listed.refs {
             let mut next = whole.any(*tip).1.map(|tip| tip.id).or(Some(*tip));
             for number in 1..HISTORY_MAX {
                 let Some(id) = next.filter(|_| lines < AFFECTED_MAX) else { break };
@@ -425,7 +426,7 @@ impl Check<'_> {
         }
         let project = |name: &str| Layout::project_in_ref(name);
         let dirs: BTreeMap<_, _> =
-            stand.refs.keys().map(|name| (name, project(name).and_then(|id| self.store.dir_of(&id)))).collect();
+            listed.refs.keys().map(|name| (name, project(name).and_then(|id| self.store.dir_of(&id)))).collect();
         for finding in &mut self.findings {
             let Some(costs) = finding.id.and_then(|id| affected.get(&id)) else { continue };
             finding.affects = costs
