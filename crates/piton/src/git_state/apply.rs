@@ -35,7 +35,7 @@ pub(super) struct GitTarget<'a> {
     pub(super) progress: &'a Progress,
 }
 
-/// Result of carrying out a plan.
+/// Result of applying a plan.
 pub(super) struct Applied {
     /// State before.
     pub(super) before: ObjectId,
@@ -75,7 +75,7 @@ fn content(file: &SmallFile) -> String {
     crate::id::content_id(&file.bytes).to_string()
 }
 
-/// Carries out a plan. What cannot be done is moved from its items to what is left.
+/// Carries out a plan. Items that fail are moved to the list of what is left.
 pub(super) fn apply(target: &GitTarget<'_>, present: &GitSnapshot, plan: &mut GitPlan) -> Result<Applied> {
     let (states, project) = (&target.store.git_states, target.project.id());
     let guard = format!("piton {project} {}.{:09}\n", target.now.secs, target.now.nanos).into_bytes();

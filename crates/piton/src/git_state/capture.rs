@@ -1,7 +1,7 @@
 //! Records the state of the repository that a project is in, beside each checkpoint.
 //!
-//! Small files are looked at first, then loose objects, then packs: git writes objects before the refs that need them, and
-//! a new pack before it removes what the pack replaces. So the objects of every ref that was read are found.
+//! Small files are read first, then loose objects, then packs: git writes objects before the refs that need them, and a
+//! new pack before it removes what the pack replaces. So the objects of every ref that was read are found.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -107,8 +107,8 @@ fn unchanged_state(
     cache.state.filter(|id| is_same && states.has_state(project, *id))
 }
 
-/// Adds a state that did not change to the log, if it is not there with this checkpoint. What the last capture could not
-/// save is still not saved.
+/// Adds an unchanged state to the log, unless the log has it with this checkpoint. Problems of the last capture
+/// persist.
 fn finish_unchanged(input: &CaptureInput<'_>, state: ObjectId) -> Result<GitCapture> {
     let problem = input.store.git_states.problem(input.project.id());
     log_state(input, state, false, problem.is_some())?;
@@ -206,7 +206,7 @@ fn by_path(seen: SeenPath<'_>) -> (&[u8], SeenPath<'_>) {
     (seen.path.to_bytes(), seen)
 }
 
-/// Reads the small files that changed since the last capture. Also returns what was left out, in words.
+/// Reads the small files that changed since the last capture. Also returns a description of what was left out.
 fn read_state(
     input: &CaptureInput<'_>,
     place: &RepositoryPlace,
@@ -264,7 +264,7 @@ struct HeldObjects {
 }
 
 impl HeldObjects {
-    /// Returns what is not saved, in words.
+    /// Describes what is not saved.
     fn problem(&self, place: &RepositoryPlace) -> Option<String> {
         let root = place.root.display();
         let mut problems = Vec::new();
@@ -347,7 +347,7 @@ fn hold_dir(
             listed => listed.map_err(failed)?,
         };
         is_whole = holding.dir(&dir.path, &opened, &names, input.progress)?;
-        // A pack that went while it was linked is replaced by one that is listed now.
+        // A pack that was deleted while it was being linked has been replaced by one that is listed now.
         if !dir.is_packs || opened.stat().is_ok_and(|stat| stat.mtime == dir.stat.mtime) {
             break;
         }

@@ -6,7 +6,7 @@ use super::snapshot::GitSnapshot;
 use super::{GitDifference, GitItemKind};
 use crate::id::content_id;
 
-/// Returns what the recorded state has and the repository lacks, or has otherwise.
+/// Returns the items of the recorded state that the repository lacks, or has with another value.
 pub(super) fn differences(then: &GitSnapshot, now: Option<&GitSnapshot>) -> Vec<GitDifference> {
     let Some(now) = now else {
         let name = then.place.common.display().to_string();

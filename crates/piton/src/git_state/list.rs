@@ -84,7 +84,7 @@ pub fn show_git_state(store: &Store, project: &Project, name: &str, progress: &P
     })
 }
 
-/// Something that a recorded state has and the repository lacks.
+/// An item that a recorded state has and the repository lacks.
 #[derive(Debug, Clone)]
 pub(crate) struct LostGitItem {
     pub(crate) kind: GitItemKind,

@@ -184,11 +184,11 @@ pub struct GitLeft {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum GitRestoreOutcome {
-    /// Everything that was meant is back.
+    /// Every selected item is back.
     Restored,
     /// Some parts were left as they are.
     Partly,
-    /// Everything that was meant is there.
+    /// Every selected item exists already.
     NothingToDo,
     /// Only the plan was made.
     Planned,

@@ -58,7 +58,7 @@ pub(super) fn plan(then: &GitSnapshot, now: &GitSnapshot, id: ObjectId, options:
     planner.plan
 }
 
-/// Reason for which a ref alone does not come back.
+/// Reason why a single ref cannot be restored.
 const IN_REFTABLE: &str = "the refs are in a reftable, which comes back only as a whole: by force, with everything";
 
 struct GitPlanner<'a> {
@@ -91,7 +91,7 @@ impl GitPlanner<'_> {
         self.plan.left.push(GitLeft { kind, name: name.to_owned(), why: why.to_owned() });
     }
 
-    /// Returns true if the user named this, by one of its names.
+    /// Returns true if the options name this item, by one of its names.
     fn is_named(&mut self, names: &[&str]) -> bool {
         let named: Vec<_> = self.options.names.iter().filter(|name| names.contains(&name.as_str())).cloned().collect();
         let is_named = !named.is_empty();
@@ -99,7 +99,7 @@ impl GitPlanner<'_> {
         is_named
     }
 
-    /// Returns true if everything that is missing is meant.
+    /// Returns true if the options select everything that is missing.
     fn wants_all(&self) -> bool {
         self.options.is_all || self.now.is_ruined() && self.options.names.is_empty()
     }
@@ -108,7 +108,7 @@ impl GitPlanner<'_> {
         GitAction::File { path: path.to_vec(), file: self.then.files.get(path).cloned() }
     }
 
-    /// Brings the `.git` file of a linked worktree or a submodule back.
+    /// Restores the `.git` file of a linked worktree or a submodule.
     fn pointer(&mut self) {
         let place = &self.then.place;
         if !place.is_linked() {

@@ -94,7 +94,7 @@ impl GitSnapshot {
         for (path, file) in self.files.range(b"refs/".to_vec()..b"refs0".to_vec()) {
             let Ok(name) = String::from_utf8(path.clone()) else { continue };
             let value = text(&file.bytes);
-            // A torn or empty file is no ref.
+            // A torn or empty file is not a ref.
             if is_id(&value) || value.starts_with("ref:") {
                 refs.insert(name, value);
             }

@@ -1,4 +1,4 @@
-//! Brings kept files back, and takes that back again.
+//! Brings kept files back, and undoes that.
 
 use std::path::{Path, PathBuf};
 
@@ -32,7 +32,7 @@ pub struct BackReport {
 /// Input of [`back`].
 pub(crate) struct BackRequest<'a> {
     pub(crate) losses: &'a [KeptLoss],
-    /// Directory in which missing directories may be made. Elsewhere the parent must exist and be the user's.
+    /// Directory in which missing directories may be created. Elsewhere the parent must exist and belong to the user.
     pub(crate) within: Option<&'a Path>,
     /// Checkpoint of the state before, if there is one.
     pub(crate) safety: Option<CheckpointId>,
@@ -41,8 +41,8 @@ pub(crate) struct BackRequest<'a> {
     pub(crate) now: Moment,
 }
 
-/// Brings files back. What is at their paths is kept first, and left alone if that is not possible. The files that are to
-/// be made are on record before the first is, so that a recovery that was killed can be taken back, too.
+/// Brings files back. Existing files at their paths are kept first, and are left alone if that fails. The files to be
+/// created are recorded before the first is created, so that a killed recovery can be undone, too.
 pub(crate) fn back(store: &Store, request: &BackRequest<'_>, progress: &Progress) -> Result<BackReport> {
     sweep_unfinished(store);
     let mut report = BackReport::default();
@@ -99,7 +99,7 @@ pub(crate) fn back(store: &Store, request: &BackRequest<'_>, progress: &Progress
     Ok(report)
 }
 
-/// Brings one entry back. Returns `None` if it is a directory that exists.
+/// Brings back one entry. Returns `None` for a directory that exists.
 fn one(
     store: &Store,
     request: &BackRequest<'_>,
@@ -137,8 +137,8 @@ fn one(
     }
 }
 
-/// Makes the directories around a file of a project, and returns them, the outermost first. Elsewhere, checks that the
-/// directory exists and is the user's.
+/// Creates the missing parent directories of a file in a project, and returns them, outermost first. Elsewhere, checks
+/// that the parent exists and belongs to the user.
 fn make_parent(job: &BackJob, within: Option<&Path>) -> std::result::Result<Vec<PathBuf>, String> {
     let Some(parent) = job.to.parent() else { return Err("it has no parent directory".to_owned()) };
     let Some(within) = within.filter(|dir| parent.starts_with(dir)) else {
@@ -188,7 +188,7 @@ fn save_first(
     })
 }
 
-/// Returns the set that has a file as it is now, if there is one: it is not kept again.
+/// Returns the set that already holds the current version of a file, if any, so that it is not kept twice.
 fn held_version(store: &Store, path: &Path, now: &Stat) -> Option<String> {
     let holds = |set: &KeptSet| {
         let Ok([entry]) = <[_; 1]>::try_from(store.kept.entries(&set.name).unwrap_or_default()) else { return false };
@@ -203,8 +203,8 @@ fn held_version(store: &Store, path: &Path, now: &Stat) -> Option<String> {
     store.kept.sets_of(path).iter().find(|set| holds(set)).map(KeptSet::id)
 }
 
-/// Takes a recovery back: removes the files that it made, and restores those that it replaced. Files that were changed
-/// since are left alone.
+/// Undoes a recovery: removes the files that it created, and restores those that it replaced. Files that changed since
+/// are left alone.
 pub(crate) fn reverse(store: &Store, record: &BackRecord, request: &BackRequest<'_>) -> Result<BackReport> {
     sweep_unfinished(store);
     let mut report = BackReport::default();
@@ -235,8 +235,8 @@ fn remove_again(store: &Store, file: &BroughtBack, request: &BackRequest<'_>) ->
     take_again(file)
 }
 
-/// Makes sure that a file that a recovery made is kept, and returns the name of the set. What it came from may have
-/// expired or changed, and the file may be the only copy.
+/// Ensures that a file that a recovery created is kept, and returns the name of the set. Its source may have expired or
+/// changed since, so the file may be the only copy.
 pub(super) fn secure(
     store: &Store,
     file: &BroughtBack,
@@ -300,8 +300,8 @@ fn put_back(
     }
 }
 
-/// Removes the temporary files of a recovery that was killed. Returns false if one could not be removed. A file with a
-/// temporary name that is not saved, because it was changed at the moment at which it was to be replaced, stays.
+/// Removes the temporary files of a recovery that was killed. Returns false if one could not be removed. A temporary
+/// file whose contents are not saved stays: it was changed at the moment of the swap.
 fn clean_up(note: &BackNote) -> bool {
     let is_saved = |number: usize, found: &Stat| {
         let replaced = note.replaced.iter().find(|(own, _)| *own == number);

@@ -48,7 +48,7 @@ pub struct Gap {
     pub why: GapReason,
     /// Number of bytes, if it is a file.
     pub bytes: u64,
-    /// What of the command is meant, if the path is not known.
+    /// Part of the command that this is about, if the path is not known.
     pub text: String,
 }
 

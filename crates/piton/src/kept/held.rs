@@ -65,8 +65,8 @@ impl HeldFiles {
         Self { root, objects: Some(objects), roots, repository, torn, trees: RefCell::default() }
     }
 
-    /// Returns true if the checkpoint holds a file at this path. A file that has become larger than those that it may hold
-    /// is not the one that it holds.
+    /// Returns true if the checkpoint holds a file at this path. A file larger than the limit of its checkpoint is not
+    /// the version that the checkpoint holds.
     pub(super) fn holds(&self, path: &Path, now: &Stat) -> bool {
         let Ok(below) = path.strip_prefix(&self.root) else { return false };
         let below = sys::path_bytes(below);

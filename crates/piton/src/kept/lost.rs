@@ -19,7 +19,7 @@ pub struct KeptLoss {
     pub path: PathBuf,
     /// Time at which it was kept.
     pub time: Moment,
-    /// Command that was about to destroy it, in short.
+    /// Command that was about to destroy it, shortened.
     pub reason: String,
     /// Number of files that are missing or differ.
     pub files: u64,
@@ -87,7 +87,7 @@ pub(crate) struct BackJob {
     pub(super) over: Option<Stat>,
 }
 
-/// Which kept files are meant.
+/// Selection of kept files.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct KeptQuery<'a> {
     /// Only files at or below these paths; all if it is empty.
@@ -98,11 +98,11 @@ pub(crate) struct KeptQuery<'a> {
     pub(crate) from: Option<&'a str>,
     /// Only what was kept at this time or later.
     pub(crate) since: Option<Moment>,
-    /// Which version of each file.
+    /// Version of each file.
     pub(crate) version: KeptVersion,
 }
 
-/// Which versions of a file are meant.
+/// Selection among the kept versions of a file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum KeptVersion {
     /// The newest, unless it is the current file.
@@ -116,7 +116,7 @@ pub(crate) enum KeptVersion {
     EveryOther,
 }
 
-/// Finds kept files that are missing or differ now. The last kept come first, unless the oldest versions are meant.
+/// Finds kept files that are missing or differ now. The last kept come first, unless the oldest versions are selected.
 pub(crate) fn find_lost(store: &Store, query: KeptQuery<'_>) -> Vec<KeptLoss> {
     let is_meant = |path: &Path| {
         query.within.is_none_or(|dir| path.starts_with(dir))
@@ -166,8 +166,8 @@ pub(crate) fn find_lost(store: &Store, query: KeptQuery<'_>) -> Vec<KeptLoss> {
     losses
 }
 
-/// Returns true if something was kept at or below a path, whatever is there now. `from` is the name of the set that is
-/// meant.
+/// Returns true if something was kept at or below a path, whatever exists there now. With `from`, only the set of that
+/// name counts.
 pub(crate) fn is_kept_at(store: &Store, path: &Path, from: Option<&str>) -> bool {
     let sets = store.kept.sets().into_iter().filter(|set| from.is_none_or(|from| set.id() == from));
     let mut sets = sets.filter(|set| set.header.path.starts_with(path) || path.starts_with(&set.header.path));
@@ -180,8 +180,8 @@ pub(crate) fn is_kept_at(store: &Store, path: &Path, from: Option<&str>) -> bool
 /// Size up to which a kept file is read to find out if it has certain contents.
 const COMPARED_BYTES_MAX: u64 = 64 << 20;
 
-/// Returns the kept files for which `is_meant` returns true, and those with one of these contents unless they are large:
-/// the original path, the name of the set and the id of the contents.
+/// Returns the kept files that `is_meant` selects, and those with one of these contents unless they are large: the
+/// original path, the name of the set and the id of the contents.
 pub(crate) fn find_kept(
     store: &Store,
     is_meant: impl Fn(&Path) -> bool,
@@ -212,7 +212,7 @@ pub(super) fn original(set: &KeptSet, entry: &KeptEntry) -> PathBuf {
     }
 }
 
-/// Returns true if what is at the path now is not what was kept. Files with equal contents are the same.
+/// Returns true if the path now holds something other than what was kept. Files with equal contents are the same.
 fn is_other_file(store: &Store, set: &KeptSet, entry: &KeptEntry, path: &Path, now: &Stat) -> bool {
     let is_same_inode = (now.dev, now.ino) == (entry.dev, entry.ino);
     let is_known = match &entry.kind {

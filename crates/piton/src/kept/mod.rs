@@ -2,7 +2,8 @@
 //!
 //! - U3. The user's files are never changed, moved or blocked by this; a hard link is the most that is made of one.
 //! - U4. A file that the newest checkpoint of its project holds is not kept again, unless it has become too large for one.
-//! - U5. Kept files take no space that the disk needs: below the limit they go at once, and nothing is kept.
+//! - U5. Kept files take no space that the disk needs: below the limit they are released at once, and nothing more is
+//!   kept.
 //! - U9. The repository of a project is not kept, and no restore writes to one: the git state has it.
 
 use std::collections::HashMap;
@@ -57,13 +58,13 @@ const SYSTEM: [&str; 3] = ["/dev", "/proc", "/sys"];
 pub struct KeepRequest {
     /// Paths, as the analysis of the command found them.
     pub losses: Vec<Loss>,
-    /// What of the command could not be read, in short.
+    /// Parts of the command that could not be analysed, shortened.
     pub unread: Vec<String>,
-    /// The command, in short.
+    /// The command, shortened.
     pub reason: String,
     /// Session and turn.
     pub origin: Origin,
-    /// True to keep files that a checkpoint holds, too.
+    /// True to also keep files that a checkpoint already holds.
     pub is_held_too: bool,
 }
 
@@ -87,7 +88,7 @@ pub struct KeepReport {
     pub kept: Vec<(PathBuf, String)>,
     /// Paths that are unchanged since they were kept.
     pub unchanged: Vec<PathBuf>,
-    /// What could not be kept.
+    /// Files that could not be kept.
     pub gaps: Vec<Gap>,
     /// Number of sets that were released because the disk is nearly full.
     pub released: u64,
@@ -105,7 +106,7 @@ impl KeepReport {
 /// Files at or below one path.
 struct LossTarget {
     path: PathBuf,
-    /// True if everything below it is meant.
+    /// True if it includes everything below the path.
     is_tree: bool,
     /// Pattern of file names.
     names: Option<String>,
@@ -154,7 +155,7 @@ pub fn keep_files(
     report
 }
 
-/// Finds the existing paths that a loss means.
+/// Finds the existing paths that a loss covers.
 fn targets_of(loss: &Loss, targets: &mut Vec<LossTarget>, gaps: &mut Vec<Gap>) {
     let Expanded { paths, is_cut } = match &loss.extent {
         LossExtent::Onto { sources, merges } => replaced(&loss.path, sources, *merges),

@@ -16,7 +16,7 @@ const FREE_PART: u64 = 20;
 pub struct ReleaseReport {
     /// Number of paths whose kept files were released.
     pub released: u64,
-    /// Number of bytes that came free: copies, and files of which no other name was left.
+    /// Number of bytes freed: copies, and files that had no other name left.
     pub bytes_freed: u64,
 }
 
@@ -31,7 +31,7 @@ pub struct KeptStatus {
     pub files: u64,
     /// sum of their sizes
     pub bytes: u64,
-    /// part of that which takes space: copies, and files of which no other name is left
+    /// number of those bytes that take space: copies, and files that have no other name left
     pub held_bytes: u64,
     /// time at which the next of them expires, as in RFC 3339, or null
     pub expires: Option<Moment>,
@@ -44,7 +44,7 @@ pub(crate) fn is_low(store: &Store, settings: &Settings) -> bool {
     })
 }
 
-/// Releases what is older than `keep_days`; everything if the disk is nearly full. Returns the number of sets that went
+/// Releases sets older than `keep_days`; all of them if the disk is nearly full. Returns the number of sets released
 /// for the latter reason. Costs next to nothing if nothing is kept. Errors are ignored: the next call tries again.
 pub(crate) fn expire(store: &Store, settings: &Settings, now: Moment) -> u64 {
     let _ = store.kept.finish_releases();
@@ -71,7 +71,7 @@ pub(crate) fn sweep_kept(store: &Store, now: Moment) {
     sweep_unfinished(store);
 }
 
-/// Releases all kept files, and removes what killed recoveries left; with `is_dry` only counts the files.
+/// Releases all kept files, and removes the leftovers of killed recoveries. With `is_dry`, only counts the files.
 pub fn release_kept(store: &Store, is_dry: bool) -> Result<ReleaseReport> {
     if !is_dry {
         sweep_unfinished(store);
@@ -92,7 +92,7 @@ pub fn release_kept(store: &Store, is_dry: bool) -> Result<ReleaseReport> {
     Ok(report)
 }
 
-/// Returns what is kept.
+/// Returns the number and size of all kept files, and when the next of them expires.
 pub fn kept_status(store: &Store, settings: &Settings) -> KeptStatus {
     let mut status = KeptStatus::default();
     for set in store.kept.sets() {

@@ -79,12 +79,13 @@ impl KeptPlan {
         self.losses.iter().flat_map(KeptLoss::files)
     }
 
-    /// Returns the files that go again.
+    /// Returns the files that an undo removes again.
     pub(crate) fn away(&self) -> impl Iterator<Item = &Path> {
         self.away.iter().filter(|file| !file.is_dir).map(|file| file.path.as_path())
     }
 
-    /// Removes the files that go again. They are on record first, so that a restore of the safety checkpoint brings them back.
+    /// Removes the files that the undone restore brought back. The removal is recorded first, so that a restore of the
+    /// safety checkpoint brings them back.
     pub(crate) fn take_away(&self, store: &Store, request: &BackRequest<'_>) -> Result<BackReport> {
         let mut report = BackReport::default();
         if self.away.is_empty() {

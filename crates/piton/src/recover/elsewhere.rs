@@ -26,8 +26,8 @@ pub struct LostElsewhere {
     pub files: usize,
 }
 
-/// Returns the losses in other projects of which the newest turn of this one has checkpoints. A project that cannot be
-/// read is left out. Fails if the history of this project cannot be read.
+/// Returns the losses in other projects in which the newest turn of this project has checkpoints. A project that cannot
+/// be read is left out. Fails if the history of this project cannot be read.
 pub fn lost_elsewhere(
     store: &Store,
     project: &Project,

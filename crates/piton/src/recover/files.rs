@@ -25,7 +25,7 @@ type Found = (Vec<u8>, (EntryMode, ObjectId));
 #[derive(Clone, Copy)]
 struct View<'a> {
     checkpoint: &'a Checkpoint,
-    /// Only these paths; all if it is empty.
+    /// Only these paths; all paths if empty.
     paths: &'a [Vec<u8>],
     /// Number of the state, or of the one after which a restore made the files equal to the checkpoint.
     state: usize,

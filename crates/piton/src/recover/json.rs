@@ -16,9 +16,9 @@ crate::path_keys! {
 #[derive(serde::Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct RecoverReportJson<'a> {
-    /// outcome; `listed` if nothing was to be done
+    /// outcome; `listed` without paths or with `--dry-run`
     outcome: RecoverOutcome,
-    /// what was lost, or is brought back; the last lost first
+    /// lost or recovered items, the last lost first
     items: &'a [LostItem],
     /// number of files that were lost earlier and are not listed
     older: usize,
@@ -52,7 +52,7 @@ struct LostItemJson<'a> {
     files: u64,
     /// true if the contents were changed through another name of the file since it was kept
     changed_since: bool,
-    /// command before which it was kept, in short, or null
+    /// command before which it was kept, shortened, or null
     command: Option<&'a str>,
     /// changes among which it was lost, or null if that was after the newest checkpoint
     lost: Option<PeriodJson<'a>>,
@@ -98,7 +98,7 @@ impl<'a> From<&'a LostItem> for LostItemJson<'a> {
     }
 }
 
-/// Returns everything that was left.
+/// Returns everything that was left as it is.
 fn left(restore: Option<&RestoreReport>, kept: Option<&BackReport>) -> Vec<Left> {
     let of_restore = restore.into_iter().flat_map(|restore| restore.left.iter().cloned());
     let of_kept = kept.into_iter().flat_map(|kept| &kept.left);

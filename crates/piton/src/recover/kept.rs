@@ -1,4 +1,4 @@
-//! Kept files as a source of lost things.
+//! Kept files as a source of lost files.
 
 use std::path::{Path, PathBuf};
 
@@ -30,7 +30,7 @@ pub(super) struct KeptInProject<'a> {
     dir: PathBuf,
 }
 
-/// Finds the kept files of a project that the options mean.
+/// Finds the kept files of a project that the options select.
 pub(super) fn in_project<'a>(
     store: &'a Store,
     project: &Project,
@@ -75,7 +75,7 @@ impl KeptInProject<'_> {
         self.losses.iter().any(|loss| is_it(loss) && loss.holds(&path))
     }
 
-    /// Returns true if something was kept at or below this path, whatever is there now.
+    /// Returns true if something was kept at or below this path, whatever exists there now.
     pub(super) fn is_at(&self, path: &[u8]) -> bool {
         is_kept_at(self.store, &self.dir.join(sys::name_from_bytes(path)), None)
     }
@@ -141,7 +141,7 @@ pub(super) fn item(loss: &KeptLoss, dir: Option<&Path>) -> LostItem {
 }
 
 /// Returns kept files outside of the directory `dir` that were lost since a time, missing ones first, and the number of
-/// those that are missing since earlier.
+/// those lost earlier.
 pub(super) fn outside(store: &Store, dir: &Path, since: Option<Moment>) -> (Vec<LostItem>, usize) {
     let version = if since.is_none() { KeptVersion::EveryOther } else { KeptVersion::Newest };
     let mut losses = find_lost(store, KeptQuery { version, ..KeptQuery::default() });
@@ -153,9 +153,10 @@ pub(super) fn outside(store: &Store, dir: &Path, since: Option<Moment>) -> (Vec<
     (losses.iter().map(|loss| item(loss, None)).collect(), earlier)
 }
 
-/// Brings kept files at or below `paths`, which are in no project, back. Of the options, `from` and `is_dry` apply.
+/// Brings back kept files at or below `paths`, which are outside of every project. Of the options, only `from` and
+/// `is_dry` apply.
 ///
-/// Fails with `NotFound` if nothing was kept of a path.
+/// Fails with `NotFound` if nothing was kept at or below one of the paths.
 pub fn recover_outside(
     store: &Store,
     paths: &[PathBuf],
@@ -189,7 +190,7 @@ pub fn recover_outside(
     Ok(report(if is_partly { RecoverOutcome::Partly } else { RecoverOutcome::Recovered }, back))
 }
 
-/// Takes a recovery of kept files back: files that it made are removed, files that it replaced come back. Files that were
+/// Undoes a recovery of kept files: removes the files that it created, and restores those that it replaced. Files that
 /// changed since are left alone.
 ///
 /// Fails with `NotFound` if there is no such recovery.

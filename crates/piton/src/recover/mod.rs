@@ -43,17 +43,17 @@ pub use kept::{recover_outside, undo_recovery};
 #[derive(Debug, Clone, Copy, Default)]
 #[non_exhaustive]
 pub struct RecoverOptions<'a> {
-    /// Recover these files, and the missing files below these directories. Nothing is recovered if it is empty: what is
-    /// lost is listed.
+    /// Recover these files, and the missing files below these directories. If it is empty, lost files are listed and
+    /// nothing is recovered.
     pub paths: &'a [Vec<u8>],
-    /// List only what was lost since this checkpoint, named as for a restore. Without it, since the newest turn began; or
-    /// since the oldest checkpoint, if there are no turns or paths are given.
+    /// List only losses since this checkpoint, named as for a restore. The default is the start of the newest turn, or
+    /// the oldest checkpoint if there are no turns or paths are given.
     pub since: Option<&'a str>,
     /// List everything that was lost since the oldest checkpoint.
     pub is_all: bool,
     /// Take the versions from this checkpoint, instead of the newest ones that differ from the current files.
     pub from: Option<&'a str>,
-    /// Only find out what would be done. Writes nothing.
+    /// Report what would be done, and write nothing.
     pub is_dry: bool,
 }
 
@@ -94,7 +94,7 @@ impl<'a> RecoverOptions<'a> {
     }
 }
 
-/// Kind of a lost thing.
+/// Kind of a lost item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -137,7 +137,7 @@ impl LostKind {
     }
 }
 
-/// Where a lost thing is.
+/// Source from which a lost item can be recovered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LostFrom {
@@ -166,7 +166,7 @@ impl std::fmt::Display for LostFrom {
     }
 }
 
-/// Something that was lost, or will be replaced by an earlier version.
+/// A file or a part of the git repository that was lost, or will be replaced by an earlier version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LostItem {
@@ -174,7 +174,7 @@ pub struct LostItem {
     pub kind: LostKind,
     /// Path, relative to the project; absolute if it is outside.
     pub path: Vec<u8>,
-    /// Where it is: the newest checkpoint that holds the version, or the name of what was kept.
+    /// Source: the newest checkpoint that holds the version, or the name of a set of kept files.
     pub from: LostFrom,
     /// Number of that checkpoint in the list, if it is a row of it.
     pub row: Option<usize>,
@@ -184,11 +184,11 @@ pub struct LostItem {
     pub files: u64,
     /// True if the contents were changed, through another name of the file, since it was kept.
     pub is_changed: bool,
-    /// Command before which it was kept, in short.
+    /// Command before which it was kept, shortened.
     pub command: Option<String>,
     /// Period in which it was lost. `None` if that was after the newest checkpoint.
     pub lost: Option<Period>,
-    /// True if there is another version of it now, which the recovery replaces.
+    /// True if another version exists now, which the recovery replaces.
     pub is_replaced: bool,
     /// Recorded state of the git repository that has it. A restore of that state brings it back.
     pub git_state: Option<ObjectId>,
@@ -216,7 +216,7 @@ pub enum RecoverOutcome {
 pub struct RecoverReport {
     /// Outcome.
     pub outcome: RecoverOutcome,
-    /// Things that were lost, or that are recovered; the last lost first.
+    /// Lost or recovered items, the last lost first.
     pub items: Vec<LostItem>,
     /// Number of files that were lost earlier and are not listed.
     pub older: usize,
@@ -226,7 +226,7 @@ pub struct RecoverReport {
     pub kept: Option<BackReport>,
 }
 
-/// Lists what was lost, or brings it back.
+/// Lists lost files, or brings them back if the options name paths.
 ///
 /// Fails like [`History::find`]; with `NotFound` if a path is in no checkpoint; and like a restore.
 ///
@@ -373,7 +373,7 @@ fn restore(
     let restore = Restore::prepare(store, project, RestoreTo::Named(&name), options, settings, now, progress)?;
     let with_mode: Vec<Vec<u8>> = restore.plan().modes_set().filter(|path| paths.contains(path)).cloned().collect();
     let mut report = restore.apply_watched(progress)?;
-    // A file of which only the permission bits are back is back, too.
+    // A file also counts as recovered if only its permission bits were restored.
     let is_left = |path: &Vec<u8>| report.left.iter().any(|left| left.path == *path);
     let with_mode: Vec<Vec<u8>> = with_mode.into_iter().filter(|path| !is_left(path)).collect();
     report.written.extend(with_mode);
