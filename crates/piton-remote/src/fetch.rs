@@ -294,7 +294,7 @@ impl Fetch<'_> {
 
     fn commit(&self, id: CheckpointId) -> Result<&[u8]> {
         let found = self.meta.get(&id).map(|(_, commit)| &**commit);
-        found.ok_or_else(|| RemoteError::damaged(&id.to_string(), "it is no checkpoint"))
+        found.ok_or_else(|| RemoteError::damaged(&id.to_string(), "it is not a checkpoint"))
     }
 
     fn tree_of(&self, id: CheckpointId) -> Result<ObjectId> {
@@ -304,7 +304,7 @@ impl Fetch<'_> {
     fn items(&mut self, tree: ObjectId) -> Result<Vec<TreeItem>> {
         self.receive_meta(&[tree], false)?;
         let (_, bytes) =
-            self.meta.get(&tree).ok_or_else(|| RemoteError::damaged(&tree.to_string(), "it is no tree"))?;
+            self.meta.get(&tree).ok_or_else(|| RemoteError::damaged(&tree.to_string(), "it is not a tree"))?;
         Ok(tree_items(tree, bytes)?)
     }
 
@@ -342,7 +342,7 @@ impl Fetch<'_> {
         let wanted: Vec<_> = blobs.difference(&held).copied().collect();
         receive(self.remote, &self.index, &wanted, self.meter, &|id, kind, bytes| match kind {
             ObjectKind::Blob => self.spool.lock().expect("no thread panics with it").add(id, &bytes),
-            _ => Err(RemoteError::damaged(&id.to_string(), "it is no file")),
+            _ => Err(RemoteError::damaged(&id.to_string(), "it is not a file")),
         })
     }
 

@@ -117,7 +117,7 @@ impl Index {
 
     /// Reads the bytes of an index. `key` is its name, for the error.
     pub(crate) fn decode(key: &str, bytes: &[u8]) -> Result<Self> {
-        let bad = || RemoteError::damaged(key, "it is no index");
+        let bad = || RemoteError::damaged(key, "it is not an index");
         let plain = inflate(key, bytes, INDEX_BYTES_MAX)?;
         let (length, rest) = plain.split_first_chunk::<4>().ok_or_else(bad)?;
         let length = usize::try_from(u32::from_be_bytes(*length)).map_err(|_| bad())?;

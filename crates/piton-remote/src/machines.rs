@@ -301,7 +301,7 @@ fn nothing_fits(remote: &Remote, machine: &str, choice: &ProjectChoice) -> Resul
         let there_are = if names.is_empty() {
             "nothing was pushed yet".to_owned()
         } else {
-            format!("there are {}", names.join(", "))
+            format!("the remote has {}", names.join(", "))
         };
         return Ok(RemoteError::new(RemoteErrorKind::NotFound, format!("find the machine {machine}: {there_are}"))
             .hint("`piton machines` lists them"));

@@ -78,7 +78,7 @@ pub(crate) fn encode(record: &impl Serialize) -> Vec<u8> {
 /// Reverses [`encode`]. `key` is the name of the object, for the error.
 pub(crate) fn decode<T: DeserializeOwned>(key: &str, bytes: &[u8]) -> Result<T> {
     let text = inflate(key, bytes, RECORD_BYTES_MAX)?;
-    serde_json::from_slice(&text).map_err(|error| RemoteError::damaged(key, &format!("it is no record: {error}")))
+    serde_json::from_slice(&text).map_err(|error| RemoteError::damaged(key, &format!("it is not a record: {error}")))
 }
 
 /// Parts of the key of a ref.

@@ -45,7 +45,7 @@ impl Slot {
 
     /// Returns the slot with another keyring, for the same phrase.
     pub(crate) fn resealed(&self, keys: &Keyring) -> Result<Self> {
-        let damaged = || RemoteError::damaged(&format!("key/{}", self.slot), "its public key is none");
+        let damaged = || RemoteError::damaged(&format!("key/{}", self.slot), "its public key is invalid");
         let public: [u8; 32] = unhex(&self.public).and_then(|key| key.try_into().ok()).ok_or_else(damaged)?;
         let sealed = PublicKey::from(public)
             .seal(&mut crypto_box::aead::OsRng, keys.encode().as_bytes())

@@ -35,8 +35,8 @@ pub struct Meter {
 impl Meter {
     pub(crate) fn check(&self) -> Result<()> {
         if self.is_cancelled.load(Ordering::Relaxed) {
-            return Err(RemoteError::new(RemoteErrorKind::Busy, "go on: it was cancelled")
-                .hint("the next push goes on from here"));
+            return Err(RemoteError::new(RemoteErrorKind::Busy, "continue: it was cancelled")
+                .hint("the next push continues from here"));
         }
         Ok(())
     }

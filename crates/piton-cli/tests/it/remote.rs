@@ -147,7 +147,7 @@ fn names_of_nothing_are_told_apart() {
         assert_eq!(said.code(), code, "{said:?}");
         said.json()["error"]["message"].as_str().expect("a message").to_owned()
     };
-    assert!(error(&["restore", "nowhere/1"], 4).contains("there are box"), "the machines are named");
+    assert!(error(&["restore", "nowhere/1"], 4).contains("the remote has box"), "the machines are named");
     assert!(error(&["restore", "box/1"], 4).contains("this project"), "it is another project");
     assert!(error(&["restore", "box/9", "--project", "code"], 4).contains("checkpoint 9"));
     assert!(error(&["restore", "1", "--project", "code"], 2).contains("--project"));

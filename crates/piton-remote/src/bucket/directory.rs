@@ -44,7 +44,7 @@ impl DirectoryBucket {
         if root.is_dir() {
             return Ok(Self { root: root.to_owned() });
         }
-        let what = format!("open the remote: {} is no directory", root.display());
+        let what = format!("open the remote: {} is not a directory", root.display());
         Err(RemoteError::new(RemoteErrorKind::Unavailable, what)
             .hint("is the disk mounted? Nothing is lost: the next push sends what is missing there"))
     }

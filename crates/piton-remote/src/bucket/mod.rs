@@ -41,6 +41,6 @@ pub(crate) trait Bucket: Send + Sync {
     fn head(&self, key: &str) -> Result<Option<ObjectInfo>>;
     /// Returns all objects whose names begin with `prefix`, which ends in a slash, sorted by name.
     fn list(&self, prefix: &str) -> Result<Vec<ObjectInfo>>;
-    /// Removes an object. One that does not exist is no error.
+    /// Removes an object. One that does not exist is not an error.
     fn delete(&self, key: &str) -> Result<()>;
 }
