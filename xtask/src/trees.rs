@@ -54,7 +54,7 @@ pub(crate) struct Tree {
 }
 
 /// Finds or creates a tree and reads all of it once, so that it is cached for every contestant. Returns `None` if there
-/// is no source for it.
+/// is not a source for it.
 pub(crate) fn prepare(work: &Path, size: Size, large: Option<&Path>) -> Result<Option<Tree>> {
     let source = match (size, large) {
         (Size::Small, _) => Source::Generated { files: 700, bytes: 6_000_000 },

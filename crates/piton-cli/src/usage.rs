@@ -44,7 +44,7 @@ pub(crate) fn in_words(error: &clap::Error, piton: clap::Command) -> (String, St
     let suggested = [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg, ContextKind::SuggestedValue];
     let suggested = suggested.into_iter().flat_map(all).map(|word| format!("`{word}`")).collect::<Vec<_>>();
     let meant = if suggested.is_empty() { String::new() } else { format!("did you mean {}? ", suggested.join(" or ")) };
-    (what, format!("{meant}`{command} --help` shows what there is"))
+    (what, format!("{meant}`{command} --help` shows the usage"))
 }
 
 /// Returns the reason why a value is refused. For numbers, the text of the standard library is replaced by a simpler

@@ -71,7 +71,7 @@ impl Ensured {
             Ok(Report { dropped_out, .. }) => dropped_out.first().map(|dir| {
                 let more =
                     if dropped_out.len() > 1 { format!(" and {} more", dropped_out.len() - 1) } else { String::new() };
-                format!("{}/{more} cannot be read any more, and is in no new checkpoint", String::from_utf8_lossy(dir))
+                format!("{}/{more} can no longer be read, and is in no new checkpoint", String::from_utf8_lossy(dir))
             }),
         }
     }
@@ -83,7 +83,7 @@ fn explain(why: WhySkipped, settings: &Settings) -> Option<String> {
         WhySkipped::TooBroad => Some("/, the home directory and what is around it are never taken".to_owned()),
         WhySkipped::TooManyFiles => Some(format!("more files in scope than max_files allows ({})", settings.max_files)),
         WhySkipped::Deadline => Some(format!(
-            "it would have taken longer than deadline_ms allows ({} ms), and goes on in the background",
+            "it would have taken longer than deadline_ms allows ({} ms), and continues in the background",
             settings.deadline_ms
         )),
         WhySkipped::Busy => Some("the store was busy for longer than deadline_ms allows".to_owned()),

@@ -17,7 +17,7 @@ use crate::time::Moment;
 
 const FILE_MODE: u32 = 0o600;
 const DIR_MODE: u32 = 0o700;
-/// Enough that a read to the end of a file does not begin with a small probe.
+/// Spare room in a buffer, so that a read to the end of a file does not begin with a small probe.
 const ROOM_TO_SPARE_BYTES: usize = 64;
 
 /// Prefix of the names of temporary files.
@@ -113,7 +113,7 @@ pub(crate) fn ensure_dir(dir: &Path) -> Result<()> {
 /// longer.
 pub(crate) fn read_small(path: &Path, bytes_max: u64) -> Result<Option<Vec<u8>>> {
     let Some((file, size)) = open_at_most(path, bytes_max)? else { return Ok(None) };
-    // With room to spare, the end is found by the second read, and the length is not asked for again.
+    // The spare room lets the second read find the end of the file without another stat.
     let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0) + ROOM_TO_SPARE_BYTES);
     file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes).map_err(|error| Error::io("read", path, error))?;
     if bytes.len() as u64 > bytes_max { Err(too_long(path, bytes_max)) } else { Ok(Some(bytes)) }

@@ -1,6 +1,6 @@
-//! What a fuzzer calls: for everything that reads bytes from outside, a function that takes any bytes at all and ends in a
-//! panic where a promise about them does not hold. No part of what anybody uses: it is there for fuzzing and for tests
-//! only, and the tests run every input that is kept in `fuzz/`.
+//! Fuzz targets: for every parser of outside bytes, a function that takes any bytes and panics if a promise about them
+//! does not hold. Not part of the API: compiled for fuzzing and tests only, and the tests run every input that is kept
+//! in `fuzz/`.
 
 use std::path::Path;
 
@@ -18,10 +18,10 @@ use crate::store::{Checkpoint, Facts, Readable, fuzz as stores};
 use crate::time::Moment;
 use crate::worktree::fuzz as worktrees;
 
-/// What is called for one kind of bytes.
+/// Function that takes any input of one kind.
 pub type Target = fn(&[u8]);
 
-/// All of them, by the names of their directories in `fuzz/corpus`.
+/// All targets, by the names of their directories in `fuzz/corpus`.
 pub const TARGETS: [(&str, Target); 13] = [
     ("commit", stores::commit),
     ("delta", stores::delta),
@@ -38,18 +38,18 @@ pub const TARGETS: [(&str, Target); 13] = [
     ("triggers", triggers),
 ];
 
-/// The target of that name.
+/// Returns the target of that name.
 pub fn target(name: &str) -> Option<Target> {
     TARGETS.into_iter().find(|(other, _)| *other == name).map(|(_, target)| target)
 }
 
-/// Two inputs in one: the first two bytes say how long the first is.
+/// Splits the input in two: the first two bytes are the length of the first part.
 pub(crate) fn two(bytes: &[u8]) -> (&[u8], &[u8]) {
     let Some((length, rest)) = bytes.split_first_chunk::<2>() else { return (bytes, &[]) };
     rest.split_at(usize::from(u16::from_le_bytes(*length)).min(rest.len()))
 }
 
-/// Shell commands.
+/// Analyses a shell command.
 fn triggers(bytes: &[u8]) {
     let command = String::from_utf8_lossy(bytes);
     let look = |command: &str| analyse(command, Path::new("/w"), Some(Path::new("/home/u")));
@@ -68,14 +68,14 @@ fn triggers(bytes: &[u8]) {
     assert!(look(&format!("rm x\n{command}")).may_change, "what follows takes a change back");
 }
 
-/// Records and notes of a project.
+/// Parses records and notes of a project.
 fn notes(bytes: &[u8]) {
     stores::notes(bytes);
     // The first byte selects the file.
     worktrees::note(bytes.get(1..).unwrap_or_default());
 }
 
-/// The configuration.
+/// Parses the configuration.
 fn settings(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let mut settings = Settings::default();
@@ -83,13 +83,13 @@ fn settings(bytes: &[u8]) {
     assert!(settings.max_snapshots != 0.into() && settings.deadline_ms >= 1);
     let _ = (settings.file_bytes_max(), settings.total_bytes_max(), settings.files_max());
     assert!(problems.iter().all(|problem| !problem.to_string().is_empty()));
-    // All of it, printed, is read as the same.
+    // The printed settings are read back as the same.
     let all: serde_json::Map<_, _> =
         Settings::TABLE.iter().map(|row| (row.key.to_owned(), settings.get(row.key))).collect();
     let printed = serde_json::json!({ "checkpoints": all }).to_string();
     let mut again = Settings::default();
     assert_eq!((again.read_yaml(&printed), &again), (Vec::new(), &settings), "{printed}");
-    // And what comes as text, the key first.
+    // A setting from text, the key first.
     if let Some((key, value)) = text.split_once('=')
         && again.set_text(key, value).is_ok()
     {
@@ -101,7 +101,7 @@ fn settings(bytes: &[u8]) {
     }
 }
 
-/// Names and references that people type, and single lines.
+/// Parses names that users type, and single lines of files.
 fn names(bytes: &[u8]) {
     if let Ok(path) = relpath::parse(bytes) {
         assert_eq!(
@@ -150,12 +150,12 @@ fn names(bytes: &[u8]) {
     }
 }
 
-/// The contents of files, as they are compared and printed.
+/// Compares and prints the contents of files.
 fn diff(bytes: &[u8]) {
     let (old, new) = two(bytes);
     let printed = unified_diff(b"name", Some(old), Some(new));
     let Some(lines) = Lines::compare(old, new) else { return };
-    // Where there are several ways to say it, the two may choose different ones.
+    // The two may choose different edits of the same length.
     let ((plus, minus), (more, fewer)) = (count(old, new), lines.counts());
     assert_eq!(plus + fewer, more + minus, "both lead from the old to the new");
     assert_eq!(printed.is_empty(), old == new);

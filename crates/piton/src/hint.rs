@@ -21,7 +21,7 @@ use std::path::PathBuf;
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Hint {
-    /// Nothing was changed, so that the user can follow the advice and try again.
+    /// The advice for a failure before anything was changed.
     NothingTouched(Box<Hint>),
 
     /// Use another directory as the base.
@@ -96,7 +96,7 @@ pub enum Hint {
     RaiseLimitOrPrune,
     /// Raise the size limit of the store, or forget a project.
     RaiseLimitOrForget,
-    /// Nothing, or prune: the next take makes room, too.
+    /// Prune, or do nothing: the next take makes room, too.
     PruneOrTake,
     /// Prune once the other processes have ended.
     PruneLater,
@@ -113,7 +113,7 @@ pub enum Hint {
 
     /// Check what is damaged, and repair the store.
     Repair,
-    /// Repair the store: what is whole in a damaged file is kept.
+    /// Repair the store: intact objects of a damaged file are kept.
     RepairSaves,
     /// Repair the store: the missing file is created again.
     RepairRestores,

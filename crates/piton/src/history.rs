@@ -32,7 +32,7 @@ pub struct Change {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Listed {
-    /// Position in the list. The newest checkpoint is 1. `None` for an end and for a step of a turn, which are no rows.
+    /// Number in the list: the newest row is 1. `None` for the end of a turn and a step within one, which are not rows.
     pub number: Option<usize>,
     /// Checkpoint at this position.
     pub checkpoint: Checkpoint,
@@ -187,7 +187,7 @@ crate::json::serialized_as! {
 /// Checkpoints of a project, newest first.
 ///
 /// ```
-/// use piton::{History};
+/// use piton::History;
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let temp = tempfile::tempdir()?;
 /// # let (base, code) = (temp.path().join("base"), temp.path().join("code"));

@@ -94,7 +94,7 @@ pub(crate) fn is_contended(newest: Option<&Checkpoint>, record: &ProjectRecord, 
 }
 
 impl CheckpointBuilder<'_> {
-    /// Makes a checkpoint of a survey that is complete, and saves the progress of one that was cancelled.
+    /// Makes a checkpoint of a complete survey, or saves the progress of a cancelled one.
     pub(crate) fn keep_end(
         mut self,
         end: SurveyEnd,
@@ -188,8 +188,8 @@ impl CheckpointBuilder<'_> {
         Ok(self.report(survey, Outcome::Taken(id), skipped))
     }
 
-    /// Returns true if this request needs no checkpoint of its own once the files equal the newest one. A turn that
-    /// begins from the state in which another one ended does: only rows have a number.
+    /// Returns true if this request needs no checkpoint of its own when the files equal the newest one. A turn that
+    /// begins from the end of another turn needs one: only rows have a number.
     fn is_listed(&self, newest: &Checkpoint) -> bool {
         newest.is_row() || self.request.kind.is_within_turn()
     }

@@ -47,7 +47,7 @@ impl<'a> Completion<'a> {
         Ok(store.unfinished.try_lock_finish(project.id())?.map(|lock| Self { store, project, _lock: lock }))
     }
 
-    /// Returns true if another process waits for this project or the store. The caller is to cancel the attempt then.
+    /// Returns true if another process waits for this project or the store. The caller should cancel the attempt then.
     pub fn must_make_way(&self) -> bool {
         self.store.unfinished.must_make_way(self.project.id())
     }

@@ -23,8 +23,8 @@ pub(crate) struct RowLimit<'a> {
 }
 
 impl RowLimit<'_> {
-    /// Records a new row, and drops none: a user who goes back and forth among the rows of a list finds all of them
-    /// until the next take.
+    /// Records a new row, and drops none: a user who restores one row after the other finds all of them until the next
+    /// take.
     pub(crate) fn note(&self, new: CheckpointId, parent: Option<CheckpointId>) -> Result<()> {
         if newest_rows(self.limit) > WALK_MAX {
             self.store.histories.lineage(self.locked, self.project, parent, new, self.objects)?;
@@ -137,7 +137,7 @@ impl<'a> Beyond<'a> {
         beyond
     }
 
-    /// Returns the pins that go: rows that do not stay, and what belongs to rows other than the first `newest`.
+    /// Returns the pins to drop: rows that do not stay, and the ends and steps of rows other than the first `newest`.
     fn unpinned(&self, stays: &[bool], newest: usize) -> impl Iterator<Item = &'a Pin> {
         let oldest = self.rows.iter().take(newest).map(|(time, _)| *time).next_back();
         let rows = self.rows.iter().zip(stays).filter(|(_, stays)| !**stays).map(|((_, pin), _)| *pin);

@@ -48,8 +48,8 @@ pub(crate) fn differing_local_files(
     Ok(objects.compare_trees(from, to)?.into_iter().map(|change| change.path).collect())
 }
 
-/// Returns the paths of the local files of a checkpoint that differ from those that are there now, which are `present`,
-/// and of those that were made since. Sorted.
+/// Returns the sorted paths of the local files of a checkpoint that differ from the current ones (`present`), and of
+/// those created since.
 pub(crate) fn local_files_changed_since(
     store: &Store,
     objects: &Objects,

@@ -14,9 +14,9 @@ pub struct LocalReport {
     pub too_large: Vec<Vec<u8>>,
     /// Files that could not be read.
     pub unread: Vec<Vec<u8>>,
-    /// Databases that were not saved because a program wrote to them all the time.
+    /// Databases that were not saved because a program kept writing to them.
     pub in_use: Vec<Vec<u8>>,
-    /// True if not all files were saved, because there are too many, they are too large together, or time was short.
+    /// True if not all files were saved, because there are too many, they are too large in total, or time ran out.
     pub is_cut: bool,
     /// Error, if nothing was saved.
     pub failed: Option<String>,
@@ -25,7 +25,7 @@ pub struct LocalReport {
 }
 
 impl LocalReport {
-    /// Returns what was not saved for another reason than its size, in one line that names at most three files.
+    /// Describes in one line the files that were not saved, except those that are too large. Names at most three.
     pub fn problem(&self) -> Option<String> {
         let names = |paths: &[Vec<u8>]| {
             let names: Vec<_> = paths.iter().take(3).map(|path| String::from_utf8_lossy(path)).collect();
@@ -57,7 +57,7 @@ struct LocalReportJson<'a> {
     too_large: Vec<JsonPath<'a, AtPath>>,
     /// files that could not be read
     unread: Vec<JsonPath<'a, AtPath>>,
-    /// databases that a program wrote to all the time
+    /// databases that a program kept writing to
     in_use: Vec<JsonPath<'a, AtPath>>,
     /// true if there were too many files, or time was short
     cut: bool,

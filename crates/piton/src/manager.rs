@@ -106,7 +106,7 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// Creates a manager for the store in `base`. `home` is the user's home directory, of which no checkpoint is taken.
+    /// Creates a manager for the store in `base`. `home` is the user's home directory, which is never taken as a whole.
     /// Opens no file.
     pub fn new(base: &Path, home: Option<&Path>, settings: Settings) -> Self {
         Self {
@@ -284,7 +284,8 @@ impl Manager {
         }
     }
 
-    /// Returns true once for a project whose checkpoint is being completed in the background: the user has to be told.
+    /// Returns true, once, for a project whose checkpoint is being completed in the background, so that the caller
+    /// tells the user.
     pub fn is_to_be_told(&self, dir: &Path) -> bool {
         let project = Project::at(dir, self.home.as_deref()).ok();
         let Some((project, store)) = project.zip(Store::open_existing(&self.base).ok().flatten()) else { return false };
@@ -375,7 +376,7 @@ impl Manager {
         self.journal.note(&Event { session, turn, ..self.event(Level::Unprotected, dir, why, now) })
     }
 
-    /// Records that the agent works in a directory of which checkpoints are never taken.
+    /// Records that the agent works in a directory that is never taken.
     pub fn note_declined(&self, dir: Option<&Path>, why: String, now: Moment) -> bool {
         let (session, turn) = (self.session.clone(), self.turn.clone());
         self.journal.note(&Event { session, turn, ..self.event(Level::Declined, dir, why, now) })
@@ -400,7 +401,8 @@ impl Manager {
             .any(|state| !state.is_past && state.project.as_deref() == Some(dir) && is_ours(&state.last))
     }
 
-    /// Takes the notice that a restore left for this session, if agents are to be told. Each notice is returned once.
+    /// Takes the notice that a restore left for this session, if the setting `tell_agent` is on. Each notice is
+    /// returned once.
     pub fn take_notice(&self, now: Moment) -> Option<Notice> {
         let session = self.session.as_ref().filter(|_| self.settings.enabled && self.settings.tell_agent)?;
         self.store(now).ok()?.turns.take_notice(&SessionKey::new(&self.agent, session))

@@ -38,7 +38,7 @@ pub struct MarkReport {
     pub id: CheckpointId,
     /// Its number in the list. `None` if it is not there any more, and for the end and the steps of a turn.
     pub number: Option<usize>,
-    /// False if only the mark has kept it, so that it is dropped.
+    /// True if the checkpoint stays. False after [`unmark`] if only the mark kept it: it is dropped.
     pub is_kept: bool,
     /// The checkpoint that had the mark before.
     pub previous: Option<CheckpointId>,

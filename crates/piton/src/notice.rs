@@ -15,8 +15,8 @@ pub fn tell_sessions(store: &Store, project: &Project, report: &RestoreReport) -
     leave_notices(store, project, &report.target, &restored(report), report)
 }
 
-/// Like [`tell_sessions`], after a rewind: says that the conversation continues from there in the session `fork`, or in a
-/// new one. A session that goes on nevertheless learns that its files went back.
+/// Like [`tell_sessions`], after a rewind: says that the conversation continues from there in the session `fork`, or in
+/// a new one. If the old session continues nevertheless, it learns that its files were restored.
 pub fn tell_sessions_of_rewind(
     store: &Store,
     project: &Project,

@@ -22,11 +22,11 @@ pub struct Progress {
     pub bytes_to_read: AtomicU64,
     /// Bytes of the project that were read.
     pub bytes_read: AtomicU64,
-    /// Of a restore, before it changes anything: number of contents to read and verify.
+    /// Contents that a restore has to read and verify before it changes anything.
     pub contents_to_check: AtomicU64,
     /// Contents that were verified.
     pub contents_checked: AtomicU64,
-    /// Of a restore, once the safety checkpoint is taken: number of files to write.
+    /// Files that a restore has to write. Set once the safety checkpoint is taken.
     pub files_to_write: AtomicU64,
     /// Files that were written.
     pub files_written: AtomicU64,

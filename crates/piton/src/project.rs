@@ -12,7 +12,7 @@ use crate::sys::Dir;
 use crate::worktree::{device_around, has_marker, is_shared, make_dir, subdirs};
 
 /// Number of subdirectories of an unmarked directory that are searched for projects.
-const DIRS_LOOKED_AT_MAX: usize = 64;
+const DIRS_SEARCHED_MAX: usize = 64;
 
 /// One working directory.
 ///
@@ -209,7 +209,7 @@ fn is_known(dir: &Path, store: Option<&Store>) -> bool {
 fn holds_projects(dir: &Path, store: Option<&Store>) -> bool {
     let Ok(mut below) = subdirs(dir) else { return true };
     let is_project = |dir: PathBuf| is_known(&dir, store) || has_marker(&dir);
-    below.by_ref().take(DIRS_LOOKED_AT_MAX).any(is_project) || below.next().is_some()
+    below.by_ref().take(DIRS_SEARCHED_MAX).any(is_project) || below.next().is_some()
 }
 
 /// Returns the working directory for a file: the first directory upwards that holds a marker file, otherwise the file's

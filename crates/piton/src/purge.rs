@@ -39,7 +39,8 @@ pub struct PurgeReport {
     pub paths: Vec<Vec<u8>>,
     /// Number of distinct contents that are gone.
     pub gone: u64,
-    /// Contents that checkpoints held at these paths, local files apart. A copy of the checkpoints holds them still.
+    /// Contents that checkpoints held at these paths, without local files. A copy of the checkpoints elsewhere still
+    /// holds them.
     pub contents: Vec<ObjectId>,
     /// Contents that other paths or projects still hold: id and place, one entry per place.
     pub still_held: Vec<(ObjectId, String)>,
@@ -59,7 +60,7 @@ struct PurgeReportJson<'a> {
     rewritten: Vec<RewrittenJson>,
     /// contents that other paths, projects or the remote still hold
     still_held: Vec<StillHeldJson<'a>>,
-    /// number of bytes given back
+    /// number of bytes freed
     bytes_freed: u64,
 }
 
@@ -105,13 +106,13 @@ crate::json::serialized_as! {
 pub struct PurgePlan {
     /// Number of checkpoints that would be rewritten.
     pub checkpoints: usize,
-    /// Number of checkpoints with whose local files a path is saved.
+    /// Number of checkpoints whose local files include one of the paths.
     pub local: usize,
     /// Paths that would be removed, sorted.
     pub paths: Vec<Vec<u8>>,
 }
 
-/// Returns what a purge would do. See the example of [`purge`].
+/// Returns the plan of a purge. Changes nothing. See the example of [`purge`].
 pub fn plan_purge(store: &Store, project: &Project, paths: &[Vec<u8>]) -> Result<PurgePlan> {
     let held = store.locks.share()?;
     refuse_while_restoring(store, project)?;

@@ -30,7 +30,7 @@ pub struct RepairOptions<'a> {
 }
 
 impl<'a> RepairOptions<'a> {
-    /// Returns the options of a repair that changes what it must, for a user without a home directory.
+    /// Returns the options of a repair that is not a dry run, for a user without a home directory.
     pub fn new(settings: &'a Settings) -> Self {
         Self { settings, home: None, is_dry: false }
     }
@@ -54,7 +54,7 @@ impl<'a> RepairOptions<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RepairReport {
-    /// True if nothing was changed, because only the steps were asked for.
+    /// True for a dry run, in which nothing was changed.
     pub is_dry: bool,
     /// True if the store is intact after the repair. After a dry run: true if it was intact.
     pub is_whole: bool,
@@ -176,7 +176,7 @@ pub fn repair(store: &Store, options: RepairOptions<'_>, now: Moment, progress: 
     Ok(report)
 }
 
-/// Drops recorded states of users' repositories that cannot be read, and names them. Returns true if there are none.
+/// Drops recorded states of users' repositories that cannot be read, and reports them. Returns true if there are none.
 fn repair_git_states(store: &Store, run: &mut RepairRun<'_>, is_dry: bool) -> Result<bool> {
     let mut is_whole = true;
     for project in store.git_states.projects()? {
@@ -192,8 +192,8 @@ fn repair_git_states(store: &Store, run: &mut RepairRun<'_>, is_dry: bool) -> Re
     Ok(is_whole)
 }
 
-/// Removes lost files from the lists of kept files, and sets aside what has no list, and names them. Returns true if there
-/// are none.
+/// Removes lost files from the lists of kept files, sets aside sets without a list, and reports both. Returns true if
+/// there are none.
 fn repair_kept(store: &Store, run: &mut RepairRun<'_>, is_dry: bool) -> Result<bool> {
     let problems = store.kept.check();
     for problem in &problems {
@@ -229,9 +229,9 @@ fn look_for(
         let objects = run.objects()?;
         let new_objects = store.objects.new_objects(&objects, options.is_dry);
         let (record, progress) = (ProjectRecord::default(), Progress::default());
-        let ground = SurveyInput::new(store, &objects, &project, &record, None, &settings, &progress);
+        let input = SurveyInput::new(store, &objects, &project, &record, None, &settings, &progress);
         let mut unread = 0;
-        let read = survey(&ground, &new_objects).and_then(|end| match end {
+        let read = survey(&input, &new_objects).and_then(|end| match end {
             SurveyEnd::Done(survey) => {
                 unread = survey.skipped.iter().filter(|skipped| skipped.why == SkipReason::Unreadable).count();
                 let ids: HashSet<_> = survey.ids().filter(|id| missing.contains(id)).collect();

@@ -80,7 +80,7 @@ impl SkipReason {
         Self::ALL.into_iter().find(|reason| reason.word() == word)
     }
 
-    /// Returns true if the user should hear of it, because they expect the file to be protected. The other reasons
+    /// Returns true if the user should be warned, because they expect the file to be protected. The other reasons
     /// follow from the rules.
     pub fn is_a_surprise(self) -> bool {
         !matches!(self, Self::Ignored | Self::Excluded | Self::Store | Self::GitDir | Self::Purged)

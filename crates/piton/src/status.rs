@@ -29,11 +29,11 @@ pub struct ProjectStatus {
     pub bytes_alone: u64,
     /// Number of recorded states of its git repository.
     pub git_states: usize,
-    /// Number of bytes that are held of its git repository and would be free otherwise.
+    /// Number of bytes that only the held objects of its git repository take.
     pub git_bytes: u64,
     /// Local files of its newest checkpoint.
     pub local: LocalSummary,
-    /// Command that makes a deleted directory again. Set by a caller that has commands.
+    /// Command that restores a deleted directory. The library leaves it empty; a program with such a command sets it.
     pub restore_command: Option<String>,
 }
 
@@ -108,11 +108,11 @@ struct StatusJson<'a> {
     base: JsonPath<'a, AtBase>,
     /// size of the store
     store_size_bytes: u64,
-    /// size of what older layouts left
+    /// size of the remains of older layouts
     legacy_size_bytes: u64,
     /// sum of both
     total_size_bytes: u64,
-    /// size of what the next maintenance gives back
+    /// number of bytes that the next maintenance frees
     reclaimable_bytes: u64,
     /// number of projects
     project_count: usize,
@@ -164,13 +164,13 @@ struct ProjectStatusJson<'a> {
     bytes_alone: u64,
     /// number of recorded states of its git repository
     git_states: usize,
-    /// number of bytes that are held of its git repository and would be free otherwise
+    /// number of bytes that only the held objects of its git repository take
     git_bytes: u64,
     /// number of files out of scope that are saved with its newest checkpoint
     local_files: u64,
     /// names of some of these
     local: Vec<JsonPath<'a, AtPath>>,
-    /// command that makes a deleted directory again, or null
+    /// command that restores a deleted directory, or null
     restore_command: Option<&'a str>,
 }
 
@@ -202,7 +202,7 @@ crate::json::serialized_as! {
 }
 
 impl Status {
-    /// Returns the status of a base that does not exist.
+    /// Returns the status of a base that does not exist: everything is zero.
     pub fn of_nothing(base: &Path) -> Self {
         Self {
             base: base.to_owned(),
@@ -292,7 +292,7 @@ impl Status {
     }
 }
 
-/// Returns what is wrong with a project.
+/// Returns the problems of a project.
 fn problems_of(store: &Store, objects: Option<&Objects>, project: &KnownProject) -> Vec<StatusProblem> {
     let shown = project.dir.as_ref().map_or_else(|| project.id.to_string(), |dir| dir.display().to_string());
     let restoring = match store.intents.get(&project.id) {
@@ -312,7 +312,8 @@ fn problems_of(store: &Store, objects: Option<&Objects>, project: &KnownProject)
     restoring.into_iter().chain(git).chain(unseen).collect()
 }
 
-/// Returns what is not recorded of the git repositories of projects, or is wrong with it.
+/// Returns problems with the recorded states of the projects' git repositories: parts that are not recorded, and
+/// corrupt states.
 pub fn git_state_problems(store: &Store) -> Result<Vec<StatusProblem>> {
     let held = store.locks.share()?;
     let objects = store.objects.open(&held)?;
@@ -344,7 +345,7 @@ fn git_problems(
 /// Number of repositories in a project that are named.
 const NESTED_MAX: usize = 3;
 
-/// Returns the directories of repositories inside a project that are no projects of their own. Submodules are not among
+/// Returns the directories of repositories inside a project that are not projects themselves. Submodules are not among
 /// them: their repositories are inside that of the project.
 fn nested_repositories(store: &Store, objects: &Objects, project: &ProjectId, dir: &Path) -> Vec<PathBuf> {
     let newest = store.refs.newest(project).ok().flatten().and_then(|id| objects.checkpoint(id).ok());

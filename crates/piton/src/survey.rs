@@ -124,33 +124,33 @@ pub(crate) enum SurveyEnd {
 }
 
 /// Surveys everything in scope. New contents and trees are added to `new_objects`.
-pub(crate) fn survey(ground: &SurveyInput<'_>, new_objects: &NewObjects) -> Result<SurveyEnd> {
-    survey_with(ground, Extra::default(), new_objects)
+pub(crate) fn survey(input: &SurveyInput<'_>, new_objects: &NewObjects) -> Result<SurveyEnd> {
+    survey_with(input, Extra::default(), new_objects)
 }
 
 /// Like [`survey`], but also covers the paths in `extra`.
-pub(crate) fn survey_with(ground: &SurveyInput<'_>, extra: Extra<'_>, new_objects: &NewObjects) -> Result<SurveyEnd> {
-    let SurveyInput { store, project, settings, progress, .. } = *ground;
+pub(crate) fn survey_with(input: &SurveyInput<'_>, extra: Extra<'_>, new_objects: &NewObjects) -> Result<SurveyEnd> {
+    let SurveyInput { store, project, settings, progress, .. } = *input;
     refuse_base(store, project)?;
-    let (root, scope) = (project.open_dir()?, scope_of(ground, extra)?);
+    let (root, scope) = (project.open_dir()?, scope_of(input, extra)?);
     let Some(root) = root else {
         return Survey::of_missing(scope, new_objects).map(SurveyEnd::Done);
     };
-    let index = store.indexes.read(project.id(), ground.index);
-    let cache = StatCache::new(index.as_deref(), ground.note.clone(), ground.newest.map(newest_state));
-    let (mut manifest, mut skipped, unprotected, has_young) = match look(ground, extra, &root, &scope, &cache) {
+    let index = store.indexes.read(project.id(), input.index);
+    let cache = StatCache::new(index.as_deref(), input.note.clone(), input.newest.map(newest_state));
+    let (mut manifest, mut skipped, unprotected, has_young) = match look(input, extra, &root, &scope, &cache) {
         Ok(ScanEnd::Done { manifest, skipped, unprotected, has_young }) => (manifest, skipped, unprotected, has_young),
         Ok(ScanEnd::TooManyFiles) => return Ok(SurveyEnd::TooManyFiles),
         Ok(ScanEnd::Stopped) => return Ok(SurveyEnd::Stopped(None)),
         Err(error) => return Err(Error::io("read", project.dir(), error)),
     };
     if !cache.is_held() {
-        forget_missing(&mut manifest, ground.objects, new_objects);
+        forget_missing(&mut manifest, input.objects, new_objects);
     }
     if has_young {
         cache.forget_young(&mut manifest);
     }
-    let (mut is_stopped, late) = (false, ground.late.map(Moment::as_nanos));
+    let (mut is_stopped, late) = (false, input.late.map(Moment::as_nanos));
     let mut is_incomplete = late.is_some_and(|since| late::leave_out_changed(&mut manifest, &mut skipped, since));
     let unknown = manifest.dirs.iter().map(unknown_files).sum::<usize>();
     if extra.bytes_max.is_some_and(|max| unknown_bytes(&manifest) > max) {
@@ -168,7 +168,7 @@ pub(crate) fn survey_with(ground: &SurveyInput<'_>, extra: Extra<'_>, new_object
     }
     let trees = build_trees(&manifest, cache.held_entries(), new_objects)?;
     let rules = scope.sum();
-    let is_newest = ground.newest.is_some_and(|newest| trees[0] == Some(newest.tree));
+    let is_newest = input.newest.is_some_and(|newest| trees[0] == Some(newest.tree));
     let is_large = cache.is_large();
     let index_update = cache.update(&manifest, rules, unknown == 0 && is_newest, late.is_none());
     threads::drop_in_background(index, is_large);
@@ -196,14 +196,14 @@ fn newest_state(newest: &Checkpoint) -> NewestState {
 
 /// Scans the project, using the state known from the index.
 fn look(
-    ground: &SurveyInput<'_>,
+    input: &SurveyInput<'_>,
     extra: Extra<'_>,
     root: &Dir,
     scope: &Scope,
     cache: &StatCache<'_>,
 ) -> io::Result<ScanEnd> {
-    let SurveyInput { settings, progress, .. } = *ground;
-    let vouched = vouched_dirs(ground, scope, cache);
+    let SurveyInput { settings, progress, .. } = *input;
+    let vouched = vouched_dirs(input, scope, cache);
     progress.files_found.store(0, Ordering::Relaxed);
     scan(&Scan {
         root,
@@ -218,11 +218,11 @@ fn look(
     })
 }
 
-/// Returns the directories that the caller vouches for, if it names those that changed.
-fn vouched_dirs<'a>(ground: &SurveyInput<'a>, scope: &Scope, cache: &StatCache<'_>) -> Option<Vouched<'a>> {
+/// Returns the directories that need not be listed, if the caller names those that changed.
+fn vouched_dirs<'a>(input: &SurveyInput<'a>, scope: &Scope, cache: &StatCache<'_>) -> Option<Vouched<'a>> {
     // Of a checkpoint that another program made, or that lacks files, the index does not have everything.
-    let facts = ground.newest.map(|newest| &newest.facts);
-    let facts = facts.filter(|facts| facts.files.is_some() && !facts.is_incomplete && ground.late.is_none())?;
+    let facts = input.newest.map(|newest| &newest.facts);
+    let facts = facts.filter(|facts| facts.files.is_some() && !facts.is_incomplete && input.late.is_none())?;
     let UsualModes { file, executable, dir } = facts.usual;
     let newest = NewestFiles {
         usual_modes: [file, executable, dir],
@@ -230,11 +230,11 @@ fn vouched_dirs<'a>(ground: &SurveyInput<'a>, scope: &Scope, cache: &StatCache<'
         empty_dirs: &facts.empty_dirs,
         skipped: &facts.skipped,
     };
-    cache.vouched(ground.changed_dirs?, &newest, scope.sum(), ground.settings.file_bytes_max())
+    cache.vouched(input.changed_dirs?, &newest, scope.sum(), input.settings.file_bytes_max())
 }
 
-fn scope_of(ground: &SurveyInput<'_>, extra: Extra<'_>) -> Result<Scope> {
-    let scope = scope_by_rules(ground.store, ground.project, ground.settings)?;
+fn scope_of(input: &SurveyInput<'_>, extra: Extra<'_>) -> Result<Scope> {
+    let scope = scope_by_rules(input.store, input.project, input.settings)?;
     let scope = scope.with_outside(extra.outside.cloned().unwrap_or_default());
     Ok(if extra.rules_after.is_some() { scope.with_other_sum() } else { scope })
 }

@@ -107,7 +107,7 @@ pub fn take(
 
 fn deleted_meanwhile() -> Error {
     Error::new(ErrorKind::Busy, "take a checkpoint")
-        .because("another program deletes objects of the store all the time")
+        .because("another program keeps deleting objects of the store")
         .with_hint("end the collections of other programs in this store, and try again")
 }
 
@@ -148,12 +148,12 @@ impl TakeRun<'_> {
         }
         let newest = newest.as_ref();
         let new_objects = store.objects.new_objects(&objects, false);
-        let ground = SurveyInput {
+        let input = SurveyInput {
             late: request.is_late.then_some(now),
             changed_dirs: request.changed_dirs.as_ref(),
             ..SurveyInput::new(store, &objects, project, &record, newest, settings, progress)
         };
-        let surveyed = survey(&ground, &new_objects);
+        let surveyed = survey(&input, &new_objects);
         let (is_recorded, is_contended) = (record.dir().is_some(), is_contended(newest, &record, now));
         record.touch(project.dir(), dir_identity(project.dir()), now);
         let keep = CheckpointBuilder {

@@ -105,9 +105,8 @@ impl History {
         turns_of(self.checkpoints())
     }
 
-    /// Returns the turn that is named by its own id, or by the number or id of the checkpoint from which it began. If
-    /// several turns began there, it is the newest that may have changed something; `agent` selects among those of
-    /// several agents.
+    /// Returns a turn by its own id, or by the number or id of the checkpoint from which it began. If several turns
+    /// began there, it is the newest that may have changed something; `agent` selects among those of several agents.
     ///
     /// Fails like [`History::find`], with `NotFound` if no turn began from the checkpoint, and with `Ambiguous` if turns
     /// of several agents did.

@@ -112,7 +112,7 @@ fn commands(agent: Agent) -> String {
     )
 }
 
-/// Returns how the conversation goes back: with piton, and with the agent itself.
+/// Describes how to rewind the conversation: with piton, and with the agent itself.
 fn rewind(agent: Agent) -> String {
     let with_piton = match (&agent.spec().conversation, agent.answers.reply) {
         (None, _) => String::new(),

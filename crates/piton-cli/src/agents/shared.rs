@@ -8,7 +8,7 @@ use super::event::{HookEvent, Meaning};
 use super::setup::TIMEOUT_SECS;
 use crate::edit::{Config, Format, files};
 
-pub(super) const NEW_SESSION: &str = "start a new session: running ones go on as they are";
+pub(super) const NEW_SESSION: &str = "start a new session: running ones are not affected";
 
 /// The events of Claude Code, which others have adopted.
 pub(super) const EVENTS: &[(&str, Meaning)] = &[

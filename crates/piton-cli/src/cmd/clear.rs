@@ -11,8 +11,8 @@ use crate::output::{CouldNot, Declined, Output, bytes, plain};
 /// Remove all checkpoints of all projects
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
-Says what goes, asks, and removes it. Session records and your projects are
-not touched.
+Lists what will be removed, asks, and removes it. Session records and your
+projects are not touched.
 
 Examples:
   piton clear
@@ -25,7 +25,7 @@ pub(crate) struct Clear {
     force: bool,
 }
 
-/// Remove what older layouts left (legacy-*)
+/// Remove the remains of older layouts (legacy-*)
 #[derive(Debug, Args)]
 #[command(after_help = format!("Example:\n  piton clear-legacy\n\n{EXIT_CODES}"))]
 pub(crate) struct ClearLegacy {
@@ -107,7 +107,7 @@ fn confirm(force: bool, output: &Output) -> anyhow::Result<()> {
 fn report(removed: piton::Result<u64>, output: &Output) -> anyhow::Result<()> {
     let freed = removed.map_err(CouldNot)?;
     output.json(&ClearJson { bytes_freed: freed });
-    output.text(&format!("Removed; {} came free", bytes(freed)));
+    output.text(&format!("Removed; freed {}", bytes(freed)));
     Ok(())
 }
 
@@ -115,6 +115,6 @@ fn report(removed: piton::Result<u64>, output: &Output) -> anyhow::Result<()> {
 #[derive(serde::Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct ClearJson {
-    /// number of bytes given back
+    /// number of bytes freed
     bytes_freed: u64,
 }

@@ -17,7 +17,7 @@ use crate::output::Output;
 /// Environment variable by which a shell asks for completions.
 pub(crate) const VARIABLE: &str = "PITON_COMPLETE";
 
-/// Print what makes a shell complete commands, checkpoints and paths
+/// Print a script with which a shell completes commands, checkpoints and paths
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
 Examples:

@@ -13,11 +13,11 @@ use crate::hints::Problem;
 use crate::options::{EXIT_CODES, Global};
 use crate::output::{Output, plain};
 
-/// Show each setting and where it is from, or change one
+/// Show each setting and where it comes from, or change one
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
 Examples:
-  piton config                        every setting, and where it is from
+  piton config                        every setting, and where it comes from
   piton config set max_snapshots 50   keeps comments and order of the file
   piton config init                   writes a section, with checkpoints on
 
@@ -42,8 +42,8 @@ Examples:
   piton config set max_snapshots 50
   piton config set exclude 'data/,*.sqlite'
 
-Comments and order of the file stay. A pattern that goes takes the comment on
-its line with it, and a list in brackets those inside.
+Comments and the order of the file are kept, except for a comment on the line
+of a removed pattern, and those inside of a list in brackets.
 
 {EXIT_CODES}"))]
     Set {
@@ -54,7 +54,7 @@ its line with it, and a list in brackets those inside.
         #[arg(allow_hyphen_values = true)]
         value: String,
     },
-    /// Write a commented section into the configuration file: automatic checkpoints on, all else by default
+    /// Write a commented section into the configuration file: automatic checkpoints on, the rest at its defaults
     #[command(after_help = format!("Example:\n  piton config init\n\n{EXIT_CODES}"))]
     Init,
 }

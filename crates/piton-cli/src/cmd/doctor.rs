@@ -215,7 +215,7 @@ fn store_problems(context: &Context) -> Vec<Problem> {
     problems
 }
 
-/// Returns a problem for each kind of what is saved beside the checkpoints, if anything is wrong with it.
+/// Returns a problem for each kind of data beside the checkpoints that has defects.
 fn saved_problems(store: &Store) -> Vec<Problem> {
     let findings = check_saved_beside(store).unwrap_or_default();
     let count = |kind| findings.iter().filter(|finding| finding.kind == kind).count();

@@ -24,7 +24,7 @@ const POLL: Duration = Duration::from_millis(20);
 /// Pause between two attempts, in which other processes may use the project.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Complete a checkpoint that ran out of time (run by piton itself, beside everything else)
+/// Complete a checkpoint that ran out of time (run by piton itself, in the background)
 #[derive(Debug, Args)]
 pub(crate) struct Finish {}
 

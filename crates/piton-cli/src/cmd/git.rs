@@ -37,7 +37,7 @@ enum GitVerb {
     Undo(GitUndo),
 }
 
-/// Compare a recorded state of the repository with the repository as it is
+/// Compare a recorded state of the repository with its current state
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
 Examples:
@@ -64,7 +64,7 @@ Examples:
   piton git restore 1 feature        this branch
   piton git restore 1 main --force   this branch, wherever it points now
   piton git restore 1 --index        what was staged, too
-  piton git restore 1 --dry-run      only say what would come back
+  piton git restore 1 --dry-run      only show what would come back
 
 `piton git undo` takes it back. It refuses to run beside another git command.
 
@@ -88,22 +88,22 @@ struct GitRestore {
     /// Replace refs and files that exist and differ
     #[arg(long)]
     force: bool,
-    /// Say what would come back, and do nothing
+    /// Show what would come back, and change nothing
     #[arg(long)]
     dry_run: bool,
 }
 
-/// Take back the last `piton git restore`; twice is redo
+/// Undo the last `piton git restore`; a second undo restores it again
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
-What was changed since the restore is left as it is.
+Items that changed since the restore are left as they are.
 
 Example:
   piton git undo
 
 {EXIT_CODES}"))]
 struct GitUndo {
-    /// Say what would be taken back, and do nothing
+    /// Show what would be undone, and change nothing
     #[arg(long)]
     dry_run: bool,
 }

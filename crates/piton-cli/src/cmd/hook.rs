@@ -25,7 +25,7 @@ and plain for others, which send this on stdin:
 Example:
   echo '{{\"event\": \"prompt\", \"cwd\": \"/home/you/code\"}}' | piton hook plain
 
-Exit codes: 0, whatever goes wrong: the agent goes on, and `piton status`
+Exit codes: 0, whatever goes wrong: the agent continues, and `piton status`
             shows what was missed. With --fail-closed: 2 stops the tool", names()))]
 pub(crate) struct Hook {
     /// Name of the agent
@@ -99,7 +99,7 @@ fn first_words(error: &str) -> String {
     lines.map(str::trim).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns true if an agent calls `piton hook`, with valid arguments or not. A user at a terminal is no agent.
+/// Returns true if an agent calls `piton hook`, with valid arguments or not. A user at a terminal is not an agent.
 pub(crate) fn is_called_by_agent() -> bool {
     is_hook_invocation() && !std::io::stdin().is_terminal()
 }

@@ -44,7 +44,7 @@ pub(crate) struct Install {
     dry_run: bool,
 }
 
-/// Take out what `piton install` put in
+/// Remove what `piton install` added
 #[derive(Debug, Args)]
 #[command(after_help = format!("Examples:\n  piton uninstall claude\n  piton uninstall claude --dry-run\n\n{EXIT_CODES}"))]
 pub(crate) struct Uninstall {
@@ -190,7 +190,7 @@ impl InstallJob<'_> {
                 && (is_trusting || !self.is_install)
             {
                 setup.configs.push(consent(home, &caller, &rfc3339()));
-                setup.todo = "start a new session: running ones go on as they are";
+                setup.todo = "start a new session: running ones are not affected";
             }
             Ok((agent, setup))
         };

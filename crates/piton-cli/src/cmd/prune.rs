@@ -17,19 +17,19 @@ use crate::output::{Declined, Output, PartlyDone, Said, bytes, plain};
 use crate::progress::watch_store;
 use crate::remote::program::{RemoteCall, RemoteProgram};
 
-/// Drop projects that are gone or not used any more, keep the store within its limit, give back the space
+/// Drop projects that are gone or no longer used, keep the store within its limit, and free the space
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
 Examples:
-  piton prune --dry-run            only say what would go
-  piton prune --retention-days 3   projects not used for three days go, too
+  piton prune --dry-run            only show what would be dropped
+  piton prune --retention-days 3   also drop projects not used for three days
   piton prune --forget ~/code      forget one project, with its checkpoints
   piton prune --kept               release all kept files
-  piton prune --remote             give back space in the remote
+  piton prune --remote             free space in the remote
 
 {EXIT_CODES}"))]
 pub(crate) struct Prune {
-    /// Projects and archives that were not used for that many days go; 0 is never [default: retention_days]
+    /// Drop projects and archives that were not used for this many days; 0 is never [default: retention_days]
     #[arg(long, value_name = "DAYS")]
     retention_days: Option<u64>,
     /// Size limit of the store in MB; 0 is no limit [default: max_total_size_mb]
@@ -44,18 +44,18 @@ pub(crate) struct Prune {
     /// Release only the files that were kept before commands destroyed them
     #[arg(long, conflicts_with_all = ["retention_days", "max_size_mb", "keep_orphans", "forget"])]
     kept: bool,
-    /// Delete from the remote what no machine refers to any more: listed by one run, deleted by one a day later
+    /// Delete unreferenced objects from the remote: one run marks them, a run a day later deletes them
     #[arg(long, conflicts_with_all = ["retention_days", "max_size_mb", "keep_orphans", "forget", "kept", "dry_run"])]
     remote: bool,
-    /// Say what would go, and drop nothing
+    /// Show what would be dropped, and drop nothing
     #[arg(long)]
     dry_run: bool,
-    /// Do not ask before marked checkpoints go
+    /// Do not ask before marked checkpoints are dropped
     #[arg(short, long)]
     yes: bool,
 }
 
-/// Do what is due (run by piton itself, beside everything else)
+/// Do the maintenance that is due (run by piton itself, in the background)
 #[derive(Debug, Args)]
 pub(crate) struct Maintain {}
 
@@ -151,7 +151,7 @@ pub(crate) struct CollectJson {
     marked: u64,
     /// number of objects that were deleted
     deleted: u64,
-    /// number of bytes given back
+    /// number of bytes freed
     bytes_freed: u64,
     /// number of refs that were dropped, of machines that have not pushed for a long time
     refs_expired: u64,
@@ -164,9 +164,9 @@ fn run_remote(context: &Context, output: &Output) -> anyhow::Result<()> {
     let report: CollectJson = RemoteProgram::of(context)?.ask(&RemoteCall::new("collect"), output)?;
     output.json(&report);
     let (marked, deleted) = (counted(report.marked, "object"), counted(report.deleted, "object"));
-    let mut lines = vec![format!("Deleted {deleted}, {} came free; marked {marked}", bytes(report.bytes_freed))];
+    let mut lines = vec![format!("Deleted {deleted}, freed {}; marked {marked}", bytes(report.bytes_freed))];
     if report.refs_expired > 0 {
-        lines.push(format!("Dropped {} of machines that push no more", counted(report.refs_expired, "ref")));
+        lines.push(format!("Dropped {} of machines that no longer push", counted(report.refs_expired, "ref")));
     }
     lines.extend(report.waiting.iter().map(|why| format!("Waiting: {}", plain(why))));
     output.text(&lines.join("\n"));
@@ -179,7 +179,7 @@ fn run_kept(store: &Store, args: &Prune, output: &Output) -> anyhow::Result<()> 
     output.json(&ReleasedJson { released: report.released, bytes_freed: report.bytes_freed, dry_run: args.dry_run });
     let paths = counted(usize::try_from(report.released).unwrap_or(usize::MAX), "path");
     let verb = if args.dry_run { "Would release" } else { "Released" };
-    output.text(&format!("{verb} the kept files of {paths}; {} came free", bytes(report.bytes_freed)));
+    output.text(&format!("{verb} the kept files of {paths}: {} freed", bytes(report.bytes_freed)));
     Ok(())
 }
 
@@ -189,7 +189,7 @@ fn run_kept(store: &Store, args: &Prune, output: &Output) -> anyhow::Result<()> 
 pub(crate) struct ReleasedJson {
     /// number of paths whose kept files were released
     released: u64,
-    /// number of bytes given back: copies, and files of which no other name was left
+    /// number of bytes freed: copies, and files that had no other name left
     bytes_freed: u64,
     /// true if nothing was released
     dry_run: bool,

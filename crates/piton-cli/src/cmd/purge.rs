@@ -21,27 +21,27 @@ use crate::remote::local::holder_of;
 /// Maximum number of places listed that still hold the same contents.
 const PLACES_MAX: usize = 20;
 
-/// Take a file out of every checkpoint of this project, for good: when a secret got in
+/// Remove a file, such as a secret, from every checkpoint of this project for good
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
-This rewrites history, the only command that does: checkpoints that held the
-file get new ids, which are listed. The file itself stays where it is. Keep it
-out of later checkpoints with `exclude:` in the configuration or .gitignore.
+This is the only command that rewrites history: checkpoints that held the file
+get new ids, which are listed. The file itself stays where it is. Keep it out of
+later checkpoints with `exclude:` in the configuration or .gitignore.
 
 Examples:
   piton purge config/keys.json
   piton purge secrets/ --dry-run
-  piton purge --prompt 4e1c5d00   the words of one prompt; ids stay
+  piton purge --prompt 4e1c5d00   the text of one prompt; ids stay
 
 {EXIT_CODES}"))]
 pub(crate) struct Purge {
     /// Files and directories, relative to the project, or absolute
     #[arg(value_name = "PATH", required_unless_present = "prompt")]
     paths: Vec<OsString>,
-    /// Remove the words of one prompt instead: the turn that `piton show` names, or its first 4 characters and more
+    /// Remove the text of one prompt instead: its turn in `piton show`, or at least its first 4 characters
     #[arg(long, value_name = "TURN", conflicts_with = "paths")]
     prompt: Option<String>,
-    /// Say what would be rewritten, and do nothing
+    /// Show what would be rewritten, and change nothing
     #[arg(long)]
     dry_run: bool,
     /// Do not ask
@@ -94,7 +94,7 @@ pub(crate) fn run(args: &Purge, context: &Context, output: &Output) -> anyhow::R
         let keep_out = keep_out(&context.settings.exclude, &paths);
         let how = keep_out.unwrap_or_else(|| "`exclude:` in the configuration".to_owned());
         output.hint(&format!(
-            "the file stays where it is, and every later checkpoint holds it again, a restore's own too, unless it is \
+            "the file stays where it is: later checkpoints, also those that a restore takes, hold it again unless it is \
              excluded or ignored: {how}"
         ));
     }
@@ -212,7 +212,7 @@ fn as_text(report: &PurgeReport) -> String {
         return "Nothing purged: no checkpoint of this project holds it".to_owned();
     }
     let mut lines = vec![format!(
-        "Purged: {} gone from {}, {} came free",
+        "Purged: {} gone from {}, {} freed",
         if report.gone == 1 { "1 content is".to_owned() } else { format!("{} contents are", report.gone) },
         counted(report.rewritten.len(), "checkpoint"),
         bytes(report.bytes_freed)
@@ -232,7 +232,7 @@ pub(crate) struct PurgePlanJson<'a> {
     dry_run: bool,
     /// number of checkpoints that would get new ids
     checkpoints: usize,
-    /// number of checkpoints with whose ignored files a path is saved
+    /// number of checkpoints whose ignored files include one of the paths
     local: usize,
     #[serde(flatten)]
     paths: JsonPaths<'a, AtPaths>,

@@ -28,7 +28,7 @@ pub(crate) struct Push {
     /// If another process pushes, wait for it, and push what is left
     #[arg(long)]
     wait: bool,
-    /// Started by piton itself, beside everything else
+    /// Started by piton itself, in the background
     #[arg(long, hide = true, conflicts_with = "wait")]
     pub(crate) background: bool,
 }

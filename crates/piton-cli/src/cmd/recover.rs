@@ -29,17 +29,18 @@ Examples:
   piton recover --all            what any checkpoint holds and is missing now
   piton recover src/main.rs      bring it back
   piton recover .env             an ignored file, saved with the checkpoints
-  piton recover src/ --dry-run   only say what would come back
+  piton recover src/ --dry-run   only show what would come back
   piton recover ~/data/big.bin   a file outside of the project
 
-Of each file it is the newest version in a checkpoint, or the one that was kept
-before a command destroyed it; of a file that is there, the newest that differs
-from it. No file is removed, and the files as they are now are saved first:
-`piton undo` or `piton recover --undo ID`, as the answer says, takes it back.
+A missing file comes back in its newest version: from a checkpoint, or as it
+was kept before a command destroyed it. A file that exists comes back in the
+newest version that differs. No file is removed, and the current files are saved
+first: the output names the command that undoes the recovery, `piton undo` or
+`piton recover --undo ID`.
 
 {EXIT_CODES}"))]
 pub(crate) struct Recover {
-    /// Bring back these files, and what is missing below these directories; relative to the project, or absolute
+    /// Bring back these files, and missing files below these directories; relative to the project, or absolute
     #[arg(value_name = "PATH")]
     paths: Vec<OsString>,
     /// List what was lost since this checkpoint [default: since the last prompt]
@@ -51,10 +52,10 @@ pub(crate) struct Recover {
     /// Take the versions from this checkpoint, or from what was kept under this name
     #[arg(long, value_name = "N|ID", requires = "paths")]
     from: Option<String>,
-    /// Take back a recovery of kept files
+    /// Undo a recovery of kept files
     #[arg(long, value_name = "ID", conflicts_with_all = ["paths", "since", "all", "from", "dry_run"])]
     undo: Option<String>,
-    /// Say what would come back, and do nothing
+    /// Show what would come back, and change nothing
     #[arg(long)]
     dry_run: bool,
     /// Do not ask before files outside of every project are written
@@ -221,7 +222,7 @@ fn agree(plan: &RecoverReport, is_agreed: bool, output: &Output) -> anyhow::Resu
     if output.confirmed("Bring them back? [y/N] ", "--yes")? { Ok(()) } else { Err(declined().into()) }
 }
 
-/// Takes a recovery of kept files back.
+/// Undoes a recovery of kept files.
 fn take_back(id: &str, store: &Store, context: &Context, output: &Output) -> anyhow::Result<()> {
     let report = undo_recovery(store, id, &context.settings, context.home.as_deref(), Context::now())?;
     output.json(&UndoneJson::from(&report));

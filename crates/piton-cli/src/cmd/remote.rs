@@ -93,7 +93,7 @@ struct Add {
     /// Never delete anything: for credentials that do not permit it
     #[arg(long)]
     no_collect: bool,
-    /// Delete what nothing refers to again, after --no-collect
+    /// Delete unreferenced objects again, after --no-collect
     #[arg(long, conflicts_with = "no_collect")]
     collect: bool,
 }
@@ -271,7 +271,7 @@ pub(crate) struct RemoteStatusJson {
     machine: String,
     /// true if everything is encrypted before it is sent
     encrypted: bool,
-    /// true if this machine deletes what nothing refers to any more
+    /// true if this machine deletes unreferenced objects
     collects: bool,
     /// projects with checkpoints that are not pushed yet
     unpushed: Vec<UnpushedProject>,
@@ -351,7 +351,7 @@ fn status_text(status: &RemoteStatusJson, context: &Context) -> String {
     lines.push(format!("Encrypted:    {}", if status.encrypted { "yes" } else { "NO" }));
     let needs_none = status.url.starts_with("file:");
     lines.push(format!("Credentials:  {}", if needs_none { "none needed" } else { &status.credentials }));
-    lines.push(format!("Deletes:      {}", if status.collects { "what nothing refers to" } else { "nothing" }));
+    lines.push(format!("Deletes:      {}", if status.collects { "unreferenced objects" } else { "nothing" }));
     let automatic = if context.settings.remote { "after each checkpoint" } else { "off (`remote: false`)" };
     lines.push(format!("Automatic:    {automatic}"));
     let pushed = status.pushed.map_or_else(|| "never".to_owned(), Moment::date_and_time);

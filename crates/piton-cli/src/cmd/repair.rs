@@ -14,20 +14,20 @@ use crate::output::{Output, PartlyDone, Said, plain};
 use crate::progress::watch_store;
 use crate::remote::program::{RemoteCall, RemoteProgram};
 
-/// Repair the store: keep what is whole, recover what can be found, and say what is lost
+/// Repair the store: keep what is intact, recover what can be found, and report what is lost
 #[derive(Debug, Args)]
 #[command(after_help = format!(
     "Examples:\n  piton repair --dry-run\n  piton repair\n  \
      piton repair --remote   send again what is damaged in the remote\n\n\
-     Nothing is destroyed: what is taken out goes to <base>/store/repairs/<time>/.\n\
-     Exits with 0 if the store is whole and nothing is lost, with 3 if it is whole\n\
-     and something is lost, with 1 if it could not be made whole.\n\n{EXIT_CODES}"
+     Nothing is destroyed: removed files are moved to <base>/store/repairs/<time>/.\n\
+     Exits with 0 if the store is intact and nothing is lost, with 3 if it is intact\n\
+     and something is lost, with 1 if it could not be repaired.\n\n{EXIT_CODES}"
 ))]
 pub(crate) struct Repair {
-    /// Only say what would be done
+    /// Only show what would be done
     #[arg(long)]
     dry_run: bool,
-    /// Repair the remote instead: send again what is missing or corrupt there and whole here
+    /// Repair the remote instead: send again what is missing or corrupt there and intact here
     #[arg(long, conflicts_with = "dry_run")]
     remote: bool,
     /// With --remote: read every byte there first

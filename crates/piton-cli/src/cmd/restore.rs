@@ -29,7 +29,7 @@ use crate::surface::Surface;
 Examples:
   piton restore 1                  everything, as it was at the newest one
   piton restore 4f2a src/main.rs   one file
-  piton restore 2 --dry-run        only say what would be done
+  piton restore 2 --dry-run        only show what would be done
   piton restore 2 --keep-edits     take back turns since, keep your edits
   piton restore --continue         finish what was cut short
   piton restore laptop/1           as it was on another machine
@@ -65,7 +65,7 @@ pub(crate) struct RestoreArgs {
     abort: bool,
 }
 
-/// Go back to before the last restore; twice is forward again
+/// Undo the last restore; a second undo restores it again
 #[derive(Debug, Args)]
 #[command(after_help = format!("Example:\n  piton undo\n\n{EXIT_CODES}"))]
 pub(crate) struct Undo {
@@ -73,7 +73,7 @@ pub(crate) struct Undo {
     how: How,
 }
 
-/// Go forward again after an undo
+/// Redo the restore that was undone
 #[derive(Debug, Args)]
 #[command(after_help = format!("Example:\n  piton redo\n\n{EXIT_CODES}"))]
 pub(crate) struct Redo {
@@ -83,7 +83,7 @@ pub(crate) struct Redo {
 
 #[derive(Debug, Args, Clone, Default, PartialEq, Eq)]
 pub(crate) struct How {
-    /// Say what would be done, and do nothing
+    /// Show what would be done, and change nothing
     #[arg(long)]
     pub(super) dry_run: bool,
     /// Do not ask
@@ -482,7 +482,7 @@ pub(crate) fn report_text(
             None if report.can_undo => "piton undo".to_owned(),
             None => line,
         };
-        lines.push(format!("What there was before is saved as {safety}: `{back}` goes back to it"));
+        lines.push(format!("The previous state is saved as {safety}: `{back}` goes back to it"));
     }
     if report.outcome == RestoreOutcome::Partly && report.safety.is_some() {
         let command = repeated(report);

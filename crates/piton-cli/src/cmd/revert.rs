@@ -29,7 +29,7 @@ Examples:
   piton revert 2                    what the prompt at row 2 of the list changed
   piton revert 2 src/main.rs        only in one file
   piton revert 2 -p                 only the hunks that you choose
-  piton revert 2 --dry-run          only say what would be done
+  piton revert 2 --dry-run          only show what would be done
 
 Later turns and your own edits stay. If they changed the same lines, nothing is
 written.
@@ -61,7 +61,7 @@ pub(crate) struct RevertArgs {
     /// The agent, if prompts of several began from the checkpoint
     #[arg(long, value_name = "NAME")]
     pub(super) agent: Option<String>,
-    /// Say what would be done, and do nothing
+    /// Show what would be done, and change nothing
     #[arg(long)]
     pub(super) dry_run: bool,
     /// Do not ask
@@ -319,7 +319,7 @@ pub(crate) fn report_text(name: &str, report: &RevertReport, surface: Surface) -
             let line = format!("piton restore {}", safety.short());
             let back = surface.command(&line).filter(|_| surface != Surface::Shell);
             let back = back.unwrap_or_else(|| "piton undo".to_owned());
-            format!("What there was before is saved as {}: `{back}` goes back to it", safety.short())
+            format!("The previous state is saved as {}: `{back}` goes back to it", safety.short())
         }));
     }
     lines.join("\n")

@@ -21,7 +21,7 @@ use crate::platform;
 Examples:
   piton rewind 2             files and conversation, before the prompt at 2
   piton rewind 2 --exec      and continue there at once
-  piton rewind 2 --dry-run   only say what would be done
+  piton rewind 2 --dry-run   only show what would be done
   piton rewind --list        the forks that were made
   piton rewind --clean       remove those that were never used
 

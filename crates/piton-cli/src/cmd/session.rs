@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::options::EXIT_CODES;
 use crate::output::{Output, plain};
 
-/// Keep what an agent notes about its task, so that it can go on later
+/// Keep an agent's notes about its task, so that it can continue later
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
 Examples:
@@ -20,7 +20,7 @@ Examples:
   echo 'progress: [{{step: tests, status: done}}]' | piton session update login
   piton session read login --resume
 
-A record is a YAML file in the base. `task` must be there; piton knows of
+A record is a YAML file in the base. `task` is required; piton knows
 status, progress, state, decisions, blocked and unresolved; all other keys are
 kept as they are.
 
@@ -40,7 +40,7 @@ enum SessionVerb {
     Gc(Gc),
 }
 
-/// Write a record, given on stdin as YAML or JSON, in place of the one that is there
+/// Write a record, given on stdin as YAML or JSON, in place of an existing one
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
 Example:
@@ -51,7 +51,7 @@ struct Write {
     /// The record's name
     #[arg(value_name = "ID", allow_hyphen_values = true)]
     id: String,
-    /// Mark it as written by no agent. Such a record does not replace one that an agent wrote
+    /// Mark it as not written by an agent. Such a record does not replace one that an agent wrote
     #[arg(long)]
     auto: bool,
 }
@@ -67,12 +67,12 @@ struct Read {
     /// The record's name
     #[arg(value_name = "ID", allow_hyphen_values = true)]
     id: String,
-    /// Print what an agent needs to go on, in at most 4,000 characters. A task that is completed is not found
+    /// Print what an agent needs to continue, in at most 4,000 characters. A completed task is not found
     #[arg(long)]
     resume: bool,
 }
 
-/// Change a record by what is given on stdin as YAML or JSON
+/// Update a record with YAML or JSON from stdin
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
 Example:
@@ -91,7 +91,7 @@ struct Update {
     auto: bool,
 }
 
-/// Remove a record; one that is not there is fine
+/// Remove a record, if it exists
 #[derive(Debug, Args)]
 #[command(after_help = format!("Example:\n  piton session delete login\n\n{EXIT_CODES}"))]
 struct Delete {
@@ -105,7 +105,7 @@ struct Delete {
 #[command(after_help = format!("Example:\n  piton session list\n\n{EXIT_CODES}"))]
 struct SessionListArgs {}
 
-/// Remove records that were completed more than a day ago, and those that were not changed for long
+/// Remove records that were completed more than a day ago, and those not changed for a long time
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
 Example:
@@ -187,7 +187,7 @@ fn say_changed(id: &SessionId, done: &str, changed: RecordChange, output: &Outpu
     output.text(&match changed {
         RecordChange::Done => format!("Record {id} is {done}"),
         RecordChange::Declined => {
-            format!("Record {id} is not {done}: an agent wrote the one that is there, and it stays")
+            format!("Record {id} is not {done}: the existing one was written by an agent, and is kept")
         }
     });
 }
@@ -196,12 +196,12 @@ fn read(args: &Read, sessions: &Sessions, output: &Output) -> anyhow::Result<()>
     let id = SessionId::parse(&args.id)?;
     let record = sessions.read(&id)?.ok_or_else(|| {
         Error::new(ErrorKind::NotFound, format!("find the session record {id}"))
-            .because("there is none of that name, or it is no mapping")
-            .with_hint("`piton session list` shows those that are there")
+            .because("there is none of that name, or it is not a mapping")
+            .with_hint("`piton session list` lists the records")
     })?;
     if args.resume {
         let block = record.resume(&id).ok_or_else(|| {
-            Error::new(ErrorKind::NotFound, format!("go on with the session {id}"))
+            Error::new(ErrorKind::NotFound, format!("continue the session {id}"))
                 .because("its task is completed")
                 .with_hint(format!("`piton session read {id}` shows the record; `piton session list` shows the others"))
         })?;
@@ -259,7 +259,7 @@ pub(crate) struct ReadJson<'a> {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct ResumeJson<'a> {
     id: &'a SessionId,
-    /// text with which an agent goes on
+    /// text with which an agent continues
     resume: &'a str,
 }
 

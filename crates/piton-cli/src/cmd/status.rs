@@ -14,22 +14,21 @@ use crate::remote::health::known_remote;
 use crate::remote::local::{self as remote, KnownRemote};
 use crate::shell::quote;
 
-/// Show the store: what it takes, for which projects, and what is wrong
+/// Show the store: its size, its projects and problems
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
 Examples:
   piton status
   piton status --limit 5
-  piton status --ack       the unprotected turns and warnings were seen
-  piton status --verbose   with what each project alone takes
+  piton status --ack       you have seen the unprotected turns and warnings
+  piton status --verbose   with the size of each project alone
 
 {EXIT_CODES}"))]
 pub(crate) struct StatusArgs {
     /// Number of projects to show; 0 is all
     #[arg(long, value_name = "N", default_value_t = 20)]
     limit: usize,
-    /// Note that you have seen the turns that went on without a checkpoint, and the warnings about the remote: they are not
-    /// shown again
+    /// Acknowledge the turns without a checkpoint and the warnings about the remote: they are not shown again
     #[arg(long)]
     ack: bool,
 }
@@ -125,9 +124,9 @@ fn acknowledge(context: &Context, store: Option<&Store>) -> anyhow::Result<usize
 pub(crate) struct StatusJson<'a> {
     #[serde(flatten)]
     status: &'a Status,
-    /// turns that went on without a checkpoint, newest first
+    /// turns without a checkpoint, newest first
     unprotected: &'a [Event],
-    /// what commands were about to destroy and could not be saved, newest first
+    /// files that a command was about to destroy and that could not be saved, newest first
     unsaved: &'a [Event],
     /// files that commands were about to destroy and that are kept
     kept: &'a KeptStatus,
@@ -174,7 +173,7 @@ fn as_text(status: &Status, look: &StatusStyle) -> String {
     lines.push(format!("  store/         {}", bytes(status.store_bytes)));
     lines.push(format!("  legacy-*       {}", bytes(status.legacy_bytes)));
     if status.reclaimable_bytes > 0 {
-        lines.push(format!("  to give back   {} at the next maintenance", bytes(status.reclaimable_bytes)));
+        lines.push(format!("  reclaimable    {} at the next maintenance", bytes(status.reclaimable_bytes)));
     }
     lines.push(format!("Projects:        {}", status.projects.len()));
     if !status.projects.is_empty() {

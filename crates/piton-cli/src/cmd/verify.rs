@@ -13,18 +13,18 @@ use crate::output::{Output, Said, bytes, plain};
 use crate::progress::watch_store;
 use crate::remote::program::{RemoteCall, RemoteProgram};
 
-/// Check the store: is every checkpoint whole?
+/// Check the store: is every checkpoint intact?
 #[derive(Debug, Args)]
 #[command(after_help = format!(
     "Examples:\n  piton verify\n  piton verify --read-data\n  piton verify --read-data-subset 5%\n  \
      piton verify --remote               check what was pushed\n\n\
-     Exits with 0 if the store is whole, with 1 if something is damaged.\n\n{EXIT_CODES}"
+     Exits with 0 if the store is intact, with 1 if something is damaged.\n\n{EXIT_CODES}"
 ))]
 pub(crate) struct Verify {
-    /// Read and hash again everything that is stored, not only what leads to it
+    /// Read and hash all data, too, not only the structure that leads to it
     #[arg(long)]
     read_data: bool,
-    /// The same for a part of it. Each day has another part, and all days together come to everything
+    /// The same for a part of the data, another one each day, so that in time everything is covered
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent, conflicts_with = "read_data")]
     read_data_subset: Option<f64>,
     /// Check the remote instead; with --read-data, every byte of it

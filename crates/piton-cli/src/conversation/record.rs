@@ -129,7 +129,7 @@ impl ForkRecord {
             ForkState::Unused => {}
             ForkState::Continued | ForkState::Unknown => return Ok(false),
         }
-        // The last file makes it a conversation: it goes first.
+        // The last file makes it a conversation: it is removed first.
         self.files.iter().rev().try_for_each(|file| files::remove(&file.path))?;
         self.remove_own_dir()?;
         Ok(true)

@@ -120,7 +120,7 @@ fn unknown_copy(loss: &Loss) -> Option<&Path> {
 }
 
 /// Returns a file below a directory that is too large for checkpoints, or any file directly in the home directory, which
-/// is no project. Directories of git, and names after the first `NAMES_MAX`, are not searched.
+/// is not a project. Directories of git, and names after the first `NAMES_MAX`, are not searched.
 fn find_unsaved(dir: &Path, bytes_max: Option<u64>, home: Option<&Path>) -> Option<PathBuf> {
     let (mut dirs, mut names) = (vec![dir.to_owned()], 0);
     while let Some(next) = dirs.pop() {
@@ -178,8 +178,8 @@ fn text_of(run: &Run) -> Option<Text> {
     }
 }
 
-/// Returns true if the name of a program says that it destroys something: what it destroys is worth a word, even if it
-/// cannot be read. Other programs are not: most of them build or test.
+/// Returns true if the name of a program says that it destroys something: an unreadable one is reported. Other programs
+/// are not: most of them build or test.
 fn destroys_by_name(run: &Run) -> bool {
     let name = name_of(run).to_lowercase();
     ["clean", "clear", "reset", "purge", "wipe", "remove", "delete", "drop", "destroy", "prune", "nuke", "fresh"]

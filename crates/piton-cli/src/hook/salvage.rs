@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use crate::agents::Agent;
 
 /// Number of bytes that are searched for the fields: agents put them before long values.
-const LOOKED_AT_MAX: usize = 1 << 20;
+const SEARCHED_BYTES_MAX: usize = 1 << 20;
 
 /// A payload as far as it could be read.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,7 +29,7 @@ impl Payload {
 /// Returns the fields that can be found. Quotes inside a JSON string are escaped, so a field name between plain quotes
 /// cannot come from inside another value.
 fn salvage(bytes: &[u8]) -> Map<String, Value> {
-    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(LOOKED_AT_MAX)]);
+    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(SEARCHED_BYTES_MAX)]);
     let names: BTreeSet<_> = Agent::all().flat_map(|agent| agent.payload.salvaged).collect();
     let found = names.into_iter().filter_map(|field| Some(((*field).to_owned(), find(&text, field)?.into())));
     found.collect()

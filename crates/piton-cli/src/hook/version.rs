@@ -1,4 +1,4 @@
-//! The version of the agent that runs the hook, where the event does not tell it.
+//! Finds the version of the agent that runs the hook, if the event does not contain it.
 //!
 //! It is noted for a later rewind of the conversation: which version wrote the transcript. Looked for once per session, in this
 //! order: a variable that the agent sets for its children, the package that the agent's process was started from, and the
@@ -17,15 +17,15 @@ use crate::agents::spec::VersionText;
 use crate::context::Context;
 use crate::platform;
 
-/// The part of a transcript that is read.
+/// Size of the part of a transcript that is read.
 const HEAD_BYTES_MAX: u64 = 64 << 10;
-/// The largest `package.json` that is read.
+/// Size of the largest `package.json` that is read.
 const PACKAGE_BYTES_MAX: u64 = 64 << 10;
-/// Processes between the hook and the agent: shells, and the agent's own launcher.
+/// Maximum number of processes between the hook and the agent: shells, and the agent's own launcher.
 const PARENTS_MAX: usize = 5;
-/// Directories between a program and its `package.json`.
+/// Maximum number of directories between a program and its `package.json`.
 const DIRS_MAX: usize = 5;
-/// Arguments of a process that may name its script.
+/// Number of arguments of a process that may name its script.
 const SCRIPTS_MAX: usize = 2;
 
 /// Returns the version of the agent that sent an event.
@@ -35,7 +35,7 @@ pub(super) fn find(event: &HookEvent) -> Option<String> {
     found.filter(|version| is_version(version))
 }
 
-/// The version of the package that a parent of this process was started from.
+/// Returns the version of the package that a parent of this process was started from.
 fn of_process(names: &[&str]) -> Option<String> {
     let mut pid = platform::parent_of(None)?;
     for _ in 0..PARENTS_MAX {
@@ -50,7 +50,7 @@ fn of_process(names: &[&str]) -> Option<String> {
     None
 }
 
-/// The program of a process, and the script that it may run.
+/// Returns the program of a process, and the script that it may run.
 fn programs(pid: u32) -> Vec<PathBuf> {
     let (program, arguments) = platform::program_and_arguments(pid);
     let scripts = arguments.into_iter().map(PathBuf::from).filter(|word| word.is_absolute()).take(SCRIPTS_MAX);
@@ -83,19 +83,20 @@ fn of_transcript(event: &HookEvent) -> Option<String> {
     }
 }
 
-/// The version in the first record that has one.
+/// Returns the version in the first record that has one.
 fn of_records(head: &str) -> Option<String> {
     let record = |line: &str| serde_json::from_str::<Value>(line).ok();
     head.lines().filter_map(record).find_map(|record| record["version"].as_str().map(str::to_owned))
 }
 
-/// The text of a key in the first line, which may be cut: a quote within a string is escaped, so that this is a key.
+/// Returns the text of a key in the first line, which may be cut: a quote within a string is escaped, so that this is a
+/// key.
 fn of_first_line(head: &str, key: &str) -> Option<String> {
     let after = head.lines().next()?.split_once(&format!("\"{key}\":\""))?.1;
     after.split_once('"').map(|(version, _)| version.to_owned())
 }
 
-/// The beginning of a regular file.
+/// Returns the beginning of a regular file.
 fn head(path: &Path, bytes_max: u64) -> Option<Vec<u8>> {
     // Opening anything else may wait for another process.
     fs::metadata(path).ok().filter(fs::Metadata::is_file)?;

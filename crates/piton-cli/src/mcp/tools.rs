@@ -74,7 +74,7 @@ pub(super) const TOOLS: [Tool; 8] = [
         name: "restore_plan",
         method: "restore",
         params: &["checkpoint", "paths"],
-        description: "Say what a restore to a checkpoint would do, and the command with which the user does it. Changes nothing.",
+        description: "Show what a restore to a checkpoint would do, and the command with which the user does it. Changes nothing.",
         effect: Effect::Plan,
     },
     Tool {

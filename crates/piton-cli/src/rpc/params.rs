@@ -111,7 +111,7 @@ pub(crate) fn paths_of(params: &mut Map<String, Value>, name: &str, is_list: boo
     let name_bytes = format!("{name}_bytes");
     let texts = list_of(params.remove(name), name, is_list)?;
     let bytes = match params.remove(&name_bytes) {
-        // A list may have null for each path; alone, null is no value.
+        // A list may have null for each path; alone, null is not a value.
         Some(Value::Array(values)) if is_list => values,
         other => list_of(other, &name_bytes, is_list)?,
     };

@@ -351,7 +351,7 @@ fn a_rollback_typed_in_the_agent_says_how_to_continue() {
     // The old session goes on nevertheless: it is told.
     let told = hook(&sandbox, &["claude"], prompt(&sandbox, SESSION, "p6", "and now"));
     assert!(told.contains("rewound") && told.contains(fork), "{told}");
-    // One file is no rewind.
+    // One file is not a rewind.
     let more = json!({"prompt": "/rollback 2 file", "transcript_path": transcript});
     let answer = hook(&sandbox, &["claude"], event(&sandbox, SESSION, "p7", "UserPromptSubmit", &more));
     assert!(!answer.contains("--resume"), "{answer}");

@@ -103,7 +103,7 @@ fn an_automatic_record_gives_way() {
     let declined = session(&sandbox, &["write", "s", "--auto", "--json"], "task: guess").done().json();
     assert_eq!(declined, json!({"id": "s", "outcome": "declined"}));
     let said = session(&sandbox, &["update", "s", "--auto"], "task: guess").done().stdout;
-    assert!(said.contains("is not updated: an agent wrote"), "{said}");
+    assert!(said.contains("is not updated: the existing one was written by an agent"), "{said}");
     assert!(file(&sandbox, "s.yaml").starts_with("task: mine\n"));
 }
 

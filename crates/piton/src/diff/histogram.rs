@@ -8,7 +8,7 @@ use std::ops::Range;
 
 /// Lines that occur more often do not split a text.
 const OCCURRENCES_MAX: usize = 64;
-/// Number of lines to look at before the rest is left to the linear algorithm. Texts with thousands of changes would
+/// Number of lines to examine before the rest is left to the linear algorithm. Texts with thousands of changes would
 /// take quadratic time.
 const WORK_MAX: usize = 20_000_000;
 
@@ -78,7 +78,7 @@ struct Histogram<'a> {
     next: Vec<usize>,
     /// Number of places of each line.
     counts: Vec<usize>,
-    /// Number of lines looked at.
+    /// Number of lines examined so far.
     work: usize,
 }
 

@@ -184,7 +184,7 @@ struct Changed {
 /// not empty, only files at or below them are compared.
 ///
 /// ```
-/// use piton::{diff};
+/// use piton::diff;
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let temp = tempfile::tempdir()?;
 /// # let (base, code) = (temp.path().join("base"), temp.path().join("code"));
@@ -223,11 +223,11 @@ pub fn diff(
         }
         None => {
             let (record, newest) = (store.records.get(project.id()), history.checkpoints.first());
-            let ground = SurveyInput::new(store, &objects, project, &record, newest, settings, progress);
-            let survey = survey_now(&ground)?;
+            let input = SurveyInput::new(store, &objects, project, &record, newest, settings, progress);
+            let survey = survey_now(&input)?;
             let present = local_names(project, &survey, settings, progress);
             let local = present.and_then(|names| local_files_changed_since(store, &objects, project, from.id, names));
-            let (changed, unread) = against_files(from, &ground, &survey, paths)?;
+            let (changed, unread) = against_files(from, &input, &survey, paths)?;
             (changed, unread, local)
         }
     };
@@ -237,8 +237,8 @@ pub fn diff(
     Ok(Diff { unread, local, local_error, ..describe(changed) })
 }
 
-fn survey_now(ground: &SurveyInput<'_>) -> Result<Survey> {
-    match survey(ground, &ground.store.objects.new_objects(ground.objects, true))? {
+fn survey_now(input: &SurveyInput<'_>) -> Result<Survey> {
+    match survey(input, &input.store.objects.new_objects(input.objects, true))? {
         SurveyEnd::Done(survey) => Ok(survey),
         SurveyEnd::TooManyFiles => Err(Error::new(ErrorKind::Invalid, "compare")
             .because("there are more files in scope than max_files allows")
@@ -279,15 +279,15 @@ pub(crate) fn of_trees(changes: Vec<TreeChange>, objects: &Objects) -> Result<Di
 /// read.
 fn against_files(
     from: &Checkpoint,
-    ground: &SurveyInput<'_>,
+    input: &SurveyInput<'_>,
     survey: &Survey,
     paths: &[Vec<u8>],
 ) -> Result<(Vec<Changed>, Vec<Vec<u8>>)> {
-    let dir = ground.project.dir();
-    let root = ground.project.open_dir()?.map_or_else(Dir::missing, Ok);
+    let dir = input.project.dir();
+    let root = input.project.open_dir()?.map_or_else(Dir::missing, Ok);
     let root = root.map_err(|error| Error::io("open", dir, error))?;
-    let objects = ground.objects;
-    let plan = Planner::to_look_at(survey, from, objects, &root, paths).plan()?;
+    let objects = input.objects;
+    let plan = Planner::for_preview(survey, from, objects, &root, paths).plan()?;
     let dirs = survey.manifest.dirs.iter().map(|dir| (&*dir.path, dir)).collect();
     let mut files = CurrentFiles { dirs, root: &root, unread: Vec::new() };
     let is_unread =

@@ -1,5 +1,5 @@
-//! Checkpoints for other machines, and from them: what a push reads from the store and what a fetch adds to it. Knows
-//! no network and no place where checkpoints go.
+//! Checkpoints for other machines, and from them: the input of a push, and the result of a fetch. Knows no network and
+//! no bucket.
 //!
 //! - Z4. Nothing is sent but commits of checkpoints and what they lead to. Local files, kept files and git states are not
 //!   among that.

@@ -1,4 +1,4 @@
-//! Reading what a push sends.
+//! Reading the checkpoints and objects that a push sends.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};

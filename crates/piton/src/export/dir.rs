@@ -86,7 +86,7 @@ crate::json::serialized_as! {
 /// the project still has is cloned, if the file system can.
 ///
 /// Fails like [`crate::History::find`]; with `Invalid` if `dir` exists; with `Damaged` if contents are missing or
-/// corrupt; with `Stopped` if it was cancelled. There is no `dir` then, and nothing else is left.
+/// corrupt; with `Stopped` if it was cancelled. Nothing is left behind then.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -245,8 +245,8 @@ impl Export<'_> {
         Ok(Written { size, is_cloned })
     }
 
-    /// Clones the project's file if it has the wanted contents. Creates nothing and returns `None` if it has not, or if that
-    /// cannot be done.
+    /// Clones the project's file if it has the wanted contents. Creates nothing and returns `None` if it has other
+    /// contents or cannot be cloned.
     fn clone_current(
         &self,
         file: &FileEntry,

@@ -1,4 +1,4 @@
-//! Keeps what a command is about to destroy, and records what could not be kept.
+//! Keeps files that a command is about to destroy, and records those that could not be kept.
 
 use super::{Manager, OUTSIDE_EVENTS, within_deadline};
 use crate::ensured::Ensured;
@@ -30,8 +30,8 @@ impl Manager {
         report
     }
 
-    /// Records the files in no project that the agent changes without a checkpoint, those apart that were kept or are named
-    /// as not kept. Each is recorded once.
+    /// Records the files outside of every project that the agent changes without a checkpoint. Files that were kept,
+    /// and those that are already reported as not kept, are left out. Each is recorded once.
     pub fn note_outside(&self, ensured: &[Ensured], kept: &KeepReport, now: Moment) {
         for file in ensured.iter().filter(|one| one.is_outside()).map(|one| &one.dir) {
             let what = format!("{} is in no project: an agent changes it without a checkpoint", file.display());

@@ -139,7 +139,7 @@ impl Manager {
         (self.turn, self.root) = (Some(name.map_or(turn, str::to_owned)), note.root);
     }
 
-    /// Continues the turn under another name because the agent goes on by itself, for example after a background task
+    /// Continues the turn under another name because the agent continues by itself, for example after a background task
     /// has ended. Calls with `name` then belong to the turn of the user's last prompt.
     pub fn continue_turn_as(&mut self, session: &str, name: Option<&str>, now: Moment) {
         let Some(store) = self.enter(session, now) else { return };
@@ -194,8 +194,8 @@ impl Manager {
         self.end_turn_as(session, name, false, now);
     }
 
-    /// Like [`Manager::end_turn`], for a turn whose subagents go on in the background: the session still counts as
-    /// active. If the agent reports another end once they are done, that one counts.
+    /// Like [`Manager::end_turn`], for a turn whose subagents continue in the background: the session still counts as
+    /// active. If the agent reports another end after they finish, that one counts.
     pub fn end_turn_with_subagents(&mut self, session: &str, name: Option<&str>, now: Moment) {
         self.end_turn_as(session, name, true, now);
     }

@@ -7,15 +7,15 @@ use crate::id::ProjectId;
 #[derive(serde::Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct PruneReportJson<'a> {
-    /// number of projects and repositories of older layouts that were looked at
+    /// number of projects and repositories of older layouts that were examined
     scanned: u64,
     /// number of those dropped because their directory is gone
     deleted_orphan: u64,
-    /// number of those dropped because they were not used for too long
+    /// number of those dropped because they were unused for too long
     deleted_stale: u64,
     /// number of failures
     errors: usize,
-    /// number of bytes given back
+    /// number of bytes freed
     bytes_freed: u64,
     /// number of archives of older layouts that were removed
     deleted_archives: u64,
@@ -49,19 +49,20 @@ impl<'a> From<&'a PruneReport> for PruneReportJson<'a> {
 struct PrunePlanJson<'a> {
     /// true
     dry_run: bool,
-    /// number of projects and repositories of older layouts that were looked at
+    /// number of projects and repositories of older layouts that were examined
     scanned: usize,
-    /// number of those that would go because their directory is gone
+    /// number of those that would be dropped because their directory is gone
     deleted_orphan: usize,
-    /// number of those that would go because they were not used for too long
+    /// number of those that would be dropped because they were unused for too long
     deleted_stale: usize,
     /// 0
     errors: u64,
     /// 0
     bytes_freed: u64,
-    /// projects, archives and repositories that would go by rule
+    /// projects, archives and repositories that would be dropped by rule
     drops: Vec<PruneActionJson>,
-    /// checkpoints that would go because the store is too large, or null if it would be too large without them, too
+    /// checkpoints that would be dropped because the store is too large, or null if it would be too large without them,
+    /// too
     over_size: Option<Vec<OverSizeJson<'a>>>,
 }
 
@@ -87,7 +88,7 @@ enum PruneTargetWord {
     OldRepository,
 }
 
-/// JSON of the checkpoints of a project that would go because the store is too large.
+/// JSON of the checkpoints of a project that would be dropped because the store is too large.
 #[derive(serde::Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct OverSizeJson<'a> {

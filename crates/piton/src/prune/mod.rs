@@ -137,10 +137,10 @@ pub fn plan_prune(store: &Store, policy: &Policy, now: Moment) -> Result<PrunePl
     Ok(PrunePlan { inventory, drops, over_size })
 }
 
-/// Like [`plan_prune`], without what goes because the store is too large, which takes long to find out.
+/// Like [`plan_prune`], but without the size limit, whose effect takes long to compute.
 pub fn plan_prune_rules(store: &Store, policy: &Policy, now: Moment) -> Result<PrunePlan> {
     let inventory = inventory(store)?;
-    let drops = plan(policy, &inventory, now.as_secs_f64(), Orphans::GoAtOnce);
+    let drops = plan(policy, &inventory, now.as_secs_f64(), Orphans::DropNow);
     Ok(PrunePlan { inventory, drops, over_size: Some(Vec::new()) })
 }
 
@@ -168,7 +168,7 @@ pub fn plan_prune_rules(store: &Store, policy: &Policy, now: Moment) -> Result<P
 /// # }
 /// ```
 pub fn prune(store: &Store, policy: &Policy, now: Moment, progress: &Progress) -> Result<PruneReport> {
-    prune_by(store, policy, Orphans::GoAtOnce, now, progress)
+    prune_by(store, policy, Orphans::DropNow, now, progress)
 }
 
 fn prune_by(store: &Store, policy: &Policy, orphans: Orphans, now: Moment, progress: &Progress) -> Result<PruneReport> {
@@ -179,7 +179,7 @@ fn prune_by(store: &Store, policy: &Policy, orphans: Orphans, now: Moment, progr
     let mut report = PruneReport { scanned: scanned as u64, ..PruneReport::default() };
     report.problems.extend(store.base_dir.finish_removal().err().map(|error| error.to_string()));
     let drops = plan(policy, &inventory, now.as_secs_f64(), orphans);
-    let keeps_marked = orphans == Orphans::GoWhenStale;
+    let keeps_marked = orphans == Orphans::DropWhenStale;
     drop_by_rule(store, drops, keeps_marked, &inventory, &mut report, now, progress);
     let local_bytes_max = policy.local_bytes_max.filter(|_| !progress.is_cancelled());
     if let Some(Err(error)) = local_bytes_max.map(|max| with_room(store, || limit_locals(store, &held, max, now))) {
@@ -314,7 +314,7 @@ pub fn maintain(store: &Store, settings: &Settings, now: Moment, progress: &Prog
         let policy = policy_after_gap(store, settings, now);
         // Marked first, so that a failing prune is not retried by every take.
         let marked = store.base_dir.mark_prune(now);
-        let pruned = prune_by(store, &policy, Orphans::GoWhenStale, now, progress).map(Maintained::Pruned);
+        let pruned = prune_by(store, &policy, Orphans::DropWhenStale, now, progress).map(Maintained::Pruned);
         // On a full disk, the mark may be writable only after the prune.
         return if marked.is_ok() { pruned } else { store.base_dir.mark_prune(now).and(pruned) };
     }
@@ -357,7 +357,7 @@ pub fn prune_base(base: &Store, policy: &Policy, now: Moment) -> Result<PruneRep
     let before = base.base_dir.bytes()?;
     let inventory = inventory_of(base, [])?;
     let mut report = PruneReport { scanned: inventory.old_repositories.len() as u64, ..PruneReport::default() };
-    let drops = plan(policy, &inventory, now.as_secs_f64(), Orphans::GoAtOnce);
+    let drops = plan(policy, &inventory, now.as_secs_f64(), Orphans::DropNow);
     drop_by_rule(base, drops, false, &inventory, &mut report, now, &Progress::default());
     report.bytes_freed = before.saturating_sub(base.base_dir.bytes()?);
     Ok(report)
@@ -366,7 +366,7 @@ pub fn prune_base(base: &Store, policy: &Policy, now: Moment) -> Result<PruneRep
 /// Returns the plan of a prune of a base without a store.
 pub fn plan_prune_base(base: &Store, policy: &Policy, now: Moment) -> Result<PrunePlan> {
     let inventory = inventory_of(base, [])?;
-    let drops = plan(policy, &inventory, now.as_secs_f64(), Orphans::GoAtOnce);
+    let drops = plan(policy, &inventory, now.as_secs_f64(), Orphans::DropNow);
     Ok(PrunePlan { inventory, drops, over_size: Some(Vec::new()) })
 }
 

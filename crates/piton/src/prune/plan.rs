@@ -78,11 +78,11 @@ impl From<&Settings> for Policy {
 /// Treatment of projects whose directory is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Orphans {
-    /// Dropped at once, because a user asked for it.
-    GoAtOnce,
+    /// Dropped at once, because a user requested the prune.
+    DropNow,
     /// Dropped once they were also unused for the retention time. Agents delete whole directories, and their users may
     /// notice only later.
-    GoWhenStale,
+    DropWhenStale,
 }
 
 /// One project of the store.
@@ -194,7 +194,7 @@ pub(super) fn plan(policy: &Policy, inventory: &Inventory, now_secs: f64, orphan
         let age_max = policy.retention_days as f64 * DAY_SECS;
         let last_touch = last_touch.filter(|touched| *touched >= CLOCK_IS_SET_SECS);
         let is_stale = policy.retention_days > 0 && last_touch.is_some_and(|touched| now_secs - touched > age_max);
-        let orphan_goes = is_orphan && (is_stale || orphans == Orphans::GoAtOnce);
+        let orphan_goes = is_orphan && (is_stale || orphans == Orphans::DropNow);
         match (orphan_goes, is_stale) {
             (true, _) => Some(PruneReason::Orphan),
             // The user must be able to finish an interrupted restore, however old it is.
@@ -203,7 +203,7 @@ pub(super) fn plan(policy: &Policy, inventory: &Inventory, now_secs: f64, orphan
         }
     };
     // Only the user drops a mark.
-    let may_go = |project: &&KnownProject| orphans == Orphans::GoAtOnce || project.marks.is_empty();
+    let may_go = |project: &&KnownProject| orphans == Orphans::DropNow || project.marks.is_empty();
     let projects = inventory.projects.iter().filter(may_go).filter_map(|project| {
         let why = why(project.presence, project.last_touch, project.is_restoring)?;
         Some(PruneAction { what: PruneTarget::Project(project.id.clone()), why })
@@ -256,7 +256,7 @@ mod tests {
     }
 
     fn names(policy: Policy) -> Vec<String> {
-        names_where(policy, Orphans::GoAtOnce)
+        names_where(policy, Orphans::DropNow)
     }
 
     fn names_where(policy: Policy, orphans: Orphans) -> Vec<String> {
@@ -287,13 +287,13 @@ mod tests {
     #[test]
     fn an_orphan_that_was_used_within_the_retention_stays_until_it_is_stale() {
         let policy = Policy { retention_days: 7, delete_orphans: true, ..Policy::default() };
-        let goes = names_where(policy, Orphans::GoWhenStale);
+        let goes = names_where(policy, Orphans::DropWhenStale);
         assert_eq!(goes.len(), 3, "{goes:?}");
         assert!(goes[0].starts_with("Stale") && goes[0].contains("dddd"), "{goes:?}");
         assert!(goes[1].starts_with("Orphan") && goes[1].contains("eeee"), "{goes:?}");
         assert!(goes[2].contains("legacy-old"), "{goes:?}");
         let for_ever = Policy { retention_days: 0, ..policy };
-        assert_eq!(names_where(for_ever, Orphans::GoWhenStale), [""; 0]);
+        assert_eq!(names_where(for_ever, Orphans::DropWhenStale), [""; 0]);
     }
 
     #[test]
@@ -305,6 +305,6 @@ mod tests {
             let drops = plan(&policy, &inventory, NOW, orphans);
             drops.iter().filter(|drop| matches!(drop.what, PruneTarget::Project(_))).count()
         };
-        assert_eq!((projects(Orphans::GoWhenStale), projects(Orphans::GoAtOnce)), (0, 3));
+        assert_eq!((projects(Orphans::DropWhenStale), projects(Orphans::DropNow)), (0, 3));
     }
 }

@@ -39,7 +39,7 @@ struct RestoreReportJson<'a> {
     removed: usize,
     /// files that differ from the checkpoint and were left as they are
     left: &'a [Left],
-    /// what became of the record of the session, or null
+    /// outcome for the record of the session, or null
     record: Option<&'a RecordRewind>,
     /// files that no checkpoint covers, and that were moved aside
     moved_aside: Vec<MovedAsideJson<'a>>,
@@ -235,7 +235,7 @@ struct RulesChangedJson<'a> {
     files: JsonPaths<'a, AtFiles>,
     #[serde(flatten)]
     rescoped: JsonPaths<'a, AtRescoped>,
-    /// true if that was too much to be saved in the same run; the same restore again handles it
+    /// true if they were too many to be saved in the same run; the same restore again handles them
     cut_short: bool,
 }
 

@@ -25,8 +25,8 @@ pub(super) struct KeptPlanning<'a> {
 }
 
 impl<'a> KeptPlanning<'a> {
-    /// Finds the kept files that concern a checkpoint and these paths. Returns them, and what the restore after the checkpoint
-    /// made, with those that go and those that come back.
+    /// Finds the kept files that concern a checkpoint and these paths. Returns them, and the paths that the restore
+    /// after the checkpoint created, completed with the kept files to remove and to bring back.
     pub(super) fn new(
         store: &Store,
         project: &'a Project,
@@ -46,8 +46,8 @@ impl<'a> KeptPlanning<'a> {
         (Self { project, found }, MadeFiles { kept, kept_back, ..MadeFiles::after(target, root) })
     }
 
-    /// Adds the kept files to a plan, those apart that it deals with already. Returns what is to be done, and the paths of
-    /// existing files that differ.
+    /// Adds the kept files to a plan, except those that it already deals with. Returns the part of the plan for kept
+    /// files, and the paths of existing files that differ.
     pub(super) fn plan(self, planner: &Planner<'_>, plan: &mut RestorePlan) -> Result<(KeptPlan, Vec<Vec<u8>>)> {
         let Self { project, mut found } = self;
         let planned: HashSet<&[u8]> = plan.writes.iter().map(|write| write.path.as_slice()).collect();
@@ -80,7 +80,7 @@ impl<'a> KeptPlanning<'a> {
     }
 }
 
-/// Returns true if something other than a directory is and stays in the place of a directory around a path.
+/// Returns true if a parent directory of a path is missing and something else stays in its place.
 fn is_blocked(path: &[u8], planner: &Planner<'_>, plan: &RestorePlan) -> bool {
     let is_going = |dir: &[u8]| plan.removes.iter().any(|remove| remove.path == dir);
     let is_aside = |dir: &[u8]| plan.asides.iter().any(|(aside, _)| aside == dir);

@@ -16,7 +16,7 @@ pub struct Left {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WhyLeft {
-    /// It is out of scope, so no checkpoint holds its present contents.
+    /// It is out of scope, so no checkpoint holds its current contents.
     OutOfScope(SkipReason),
     /// It changed after the safety checkpoint.
     Changed,

@@ -78,20 +78,20 @@ pub(super) struct LocalPlanning<'a> {
 
 impl<'a> LocalPlanning<'a> {
     pub(super) fn new(
-        ground: &SurveyInput<'a>,
+        input: &SurveyInput<'a>,
         target: &Checkpoint,
         ignored: IgnoredFiles,
         is_dry: bool,
         now: Moment,
     ) -> Self {
-        let SurveyInput { store, objects, project, settings, progress, record, .. } = *ground;
+        let SurveyInput { store, objects, project, settings, progress, record, .. } = *input;
         let state = store.locals.get(project.id(), target.id);
         let state = state.and_then(|state| state.map(|state| store.locals.read(objects, state)).transpose());
         let (state, unread) = match state {
             Ok(state) => (state, None),
             Err(error) => (None, Some(error.to_string())),
         };
-        let newest = ground.newest.map(|newest| newest.id);
+        let newest = input.newest.map(|newest| newest.id);
         let is_late = false;
         let input = LocalInput { store, objects, project, record, newest, settings, now, is_late, is_dry, progress };
         Self { input, state, unread, ignored }
@@ -99,7 +99,7 @@ impl<'a> LocalPlanning<'a> {
 }
 
 /// Returns how files out of scope are treated: an undo replaces those that the restore replaced, and an interrupted
-/// restore goes on as it began.
+/// restore continues with its original choice.
 pub(super) fn ignored_by(
     to: RestoreTo<'_>,
     asked: IgnoredFiles,

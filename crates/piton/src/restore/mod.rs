@@ -100,9 +100,8 @@ pub enum RestoreTo<'a> {
 /// let report = restore.apply()?;
 /// assert_eq!((report.written, report.removed), (vec![b"main.rs".to_vec()], vec![b"new.rs".to_vec()]));
 ///
-/// // What there was before is safe, and comes back the same way.
-/// Restore::prepare(&store, &project, RestoreTo::Undo, options, &settings, now, &progress)?.apply()?;
-/// assert_eq!(std::fs::read_to_string(code.join("main.rs"))?, "oops");
+/// // The previous state is saved, and can be restored likewise. Restore::prepare(&store, &project, RestoreTo::Undo,
+/// options, &settings, now, &progress)?.apply()?; assert_eq!(std::fs::read_to_string(code.join("main.rs"))?, "oops");
 /// # Ok(())
 /// # }
 /// ```
@@ -141,8 +140,8 @@ pub struct Restore<'a> {
 const SAVES_MAX: u32 = 4;
 
 impl<'a> Restore<'a> {
-    /// Makes the plan of a restore. Fails, with nothing touched, if the target is missing or corrupt, and if the
-    /// current files could not be saved first.
+    /// Makes the plan of a restore. Fails before anything is changed if the target is missing or corrupt, or if the
+    /// current files cannot be saved.
     pub fn prepare(
         store: &'a Store,
         project: &'a Project,
@@ -159,12 +158,12 @@ impl<'a> Restore<'a> {
         let (newest, record) = (history.checkpoints.first().cloned(), store.records.get(project.id()));
         let new_objects = store.objects.new_objects(&objects, options.is_dry);
         let (root, is_missing) = open_root(project, &record)?;
-        let ground = SurveyInput::new(store, &objects, project, &record, newest.as_ref(), settings, progress);
+        let input = SurveyInput::new(store, &objects, project, &record, newest.as_ref(), settings, progress);
         let stamp = options.move_uncovered_files.then(|| now.stamp());
         let ignored = ignored_by(to, options.ignored, &target, intent.as_ref());
         let (kept, made) = KeptPlanning::new(store, project, &target, &paths, ignored, &root);
         let planning = Planning {
-            ground: &ground,
+            input: &input,
             new_objects: &new_objects,
             root: &root,
             target: &target,
@@ -174,7 +173,7 @@ impl<'a> Restore<'a> {
             made: &made,
             // The other verbs use the paths of an earlier restore, which has checked them.
             checks_paths: verb == Some(RestoreVerb::Restore),
-            local: Some(LocalPlanning::new(&ground, &target, ignored, options.is_dry, now)),
+            local: Some(LocalPlanning::new(&input, &target, ignored, options.is_dry, now)),
             kept: Some(kept).into(),
         };
         let Planned { plan, survey, rules, local } = planning.run()?;
@@ -216,7 +215,7 @@ impl<'a> Restore<'a> {
         }
         let activity = Activity::read(&self.store.turns, &self.record, self.settings.session_idle_minutes, self.now);
         let newest = self.newest.as_ref().unwrap_or(&self.target);
-        let planner = Planner::to_look_at(&self.survey, newest, &self.objects, &self.root, &self.paths);
+        let planner = Planner::for_preview(&self.survey, newest, &self.objects, &self.root, &self.paths);
         let found = Others::new(&self.target, history, session, &activity, self.now);
         found.find(&planner, &self.rules.rescoped)
     }
@@ -274,10 +273,10 @@ impl<'a> Restore<'a> {
     fn survey_again(&self, objects: &Objects, new_objects: &NewObjects) -> Result<Survey> {
         let (record, progress) = (ProjectRecord::default(), Progress::default());
         let newest = self.newest.as_ref();
-        let ground = SurveyInput::new(self.store, objects, self.project, &record, newest, &self.settings, &progress);
+        let input = SurveyInput::new(self.store, objects, self.project, &record, newest, &self.settings, &progress);
         let stamp = self.now.stamp();
         let planning = Planning {
-            ground: &ground,
+            input: &input,
             new_objects,
             root: &self.root,
             target: &self.target,
@@ -519,7 +518,7 @@ fn reason(verb: Option<RestoreVerb>, target: &Checkpoint) -> String {
         Some(RestoreVerb::Restore) => format!("before restore to {}", target.id.short()),
         Some(RestoreVerb::Undo) => "before undo".to_owned(),
         Some(RestoreVerb::Redo) => "before redo".to_owned(),
-        None => "before going on with a restore that was cut short".to_owned(),
+        None => "before continuing a restore that was cut short".to_owned(),
     }
 }
 

@@ -15,8 +15,8 @@ use crate::store::{EntryMode, TreeEntry};
 use crate::sys::{self, Kind};
 
 impl Planner<'_> {
-    /// Plans to rename back what the restore after this checkpoint renamed. Those in `stuck` have no place to go to: they stay
-    /// where they are, unless the checkpoint holds what was renamed, so that it can be written.
+    /// Plans to rename back what the restore after this checkpoint renamed. For those in `stuck`, the original place is
+    /// taken: they stay where they are, unless the checkpoint holds what was renamed, so that it can be written.
     pub(super) fn find_moves(&self, stuck: &BTreeSet<Vec<u8>>, draft: &mut Draft<'_>) -> Result<()> {
         let restoring = self.target.facts.restoring.as_ref();
         // An undo takes back all of it; the paths of another restore choose.
@@ -35,7 +35,7 @@ impl Planner<'_> {
                     draft.plan.set_aside.push(aside);
                     draft.plan.left.push(Left { path: path.clone(), why: WhyLeft::Changed });
                 }
-            } else if self.brings_what_is_held(&aside, path, draft)? {
+            } else if self.restores_what_is_held(&aside, path, draft)? {
                 draft.plan.backs.push((aside, own_name.to_vec()));
             }
         }
@@ -52,7 +52,7 @@ impl Planner<'_> {
 
     /// Returns true if the checkpoint holds at `place` exactly the file or directory that is at `source`, with its
     /// permission bits, or holds nothing there.
-    fn brings_what_is_held(&self, source: &[u8], place: &[u8], draft: &Draft<'_>) -> Result<bool> {
+    fn restores_what_is_held(&self, source: &[u8], place: &[u8], draft: &Draft<'_>) -> Result<bool> {
         let is_kept_dir = |dir: &[u8], at: &[u8]| {
             self.stat(at).is_ok_and(|now| now.kind == Kind::Dir && now.mode & 0o777 == draft.dir_mode(dir))
         };

@@ -14,7 +14,7 @@ pub struct RestoreOptions<'a> {
     pub across_sessions: bool,
     /// Treatment of files out of scope that were saved with the checkpoint.
     pub ignored: IgnoredFiles,
-    /// The session that asks, if there is one. Its own work may be undone.
+    /// The session that requests the restore, if any. Its own work may be undone.
     pub session: Option<&'a str>,
     /// Only make the plan. Writes nothing to the store and takes no lock that others would wait for.
     pub is_dry: bool,

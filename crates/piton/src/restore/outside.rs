@@ -54,7 +54,7 @@ impl Planner<'_> {
         if draft.plan.moves_from(path) {
             return true;
         }
-        match self.look_outside(path, entry) {
+        match self.inspect_outside(path, entry) {
             // No checkpoint could record that it was missing before, and no undo would remove it.
             Outside::Nothing if is_dir_unread => return leave(draft),
             Outside::Nothing => return true,
@@ -100,11 +100,11 @@ impl Planner<'_> {
 
     /// Returns true if a file that the checkpoint holds at `path` is at `source`, with the permission bits that it had.
     pub(super) fn is_at(&self, source: &[u8], path: &[u8], entry: &TreeEntry, draft: &Draft<'_>) -> bool {
-        matches!(self.look_outside(source, entry), Outside::Same(now) if self.has_mode(path, &now, entry, draft))
+        matches!(self.inspect_outside(source, entry), Outside::Same(now) if self.has_mode(path, &now, entry, draft))
     }
 
     /// Inspects the path of a wanted file that is out of scope.
-    fn look_outside(&self, path: &[u8], entry: &TreeEntry) -> Outside {
+    fn inspect_outside(&self, path: &[u8], entry: &TreeEntry) -> Outside {
         let kind = match entry.mode {
             EntryMode::Link => Kind::Link,
             _ => Kind::File,
@@ -150,8 +150,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Removes from the plan what cannot be done because something stays in its place, and reports it.
-    pub(super) fn foresee(&self, draft: &mut Draft<'_>) {
+    /// Removes the changes from the plan that something in their place blocks, and reports them.
+    pub(super) fn drop_blocked(&self, draft: &mut Draft<'_>) {
         let Draft { plan, blocked, .. } = draft;
         let makes_files = plan.writes.iter().any(|write| write.over.is_none());
         if !makes_files && blocked.is_empty() && plan.left.is_empty() && plan.backs.is_empty() {

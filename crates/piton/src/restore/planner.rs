@@ -25,7 +25,7 @@ pub(crate) struct Planner<'a> {
     /// If set, files that no checkpoint covers are moved aside, with this text in their new names, instead of being
     /// left.
     pub(crate) moves_aside: Option<&'a str>,
-    /// The checkpoint that undo will go back to, if it exists already: files that it could not read are left as they
+    /// The checkpoint to which undo will return, if it exists already: files that it could not read are left as they
     /// are.
     pub(crate) safety: Option<&'a Checkpoint>,
     /// Paths that the restore after the target created out of scope.
@@ -82,7 +82,7 @@ impl Draft<'_> {
 
 impl<'a> Planner<'a> {
     /// Returns a planner whose plan will not be carried out.
-    pub(crate) fn to_look_at(
+    pub(crate) fn for_preview(
         survey: &'a Survey,
         target: &'a Checkpoint,
         objects: &'a Objects,
@@ -107,7 +107,7 @@ impl<'a> Planner<'a> {
 
     /// Makes the plan without undoing the renames of the paths in `stuck`.
     fn plan_without(&self, stuck: &BTreeSet<Vec<u8>>) -> Result<RestorePlan> {
-        // Temporary files of an earlier restore are removed first, and so are kept files that go again.
+        // Temporary files of an earlier restore are removed first, and so are kept files that an undo removes again.
         let goes = |path: &Vec<u8>| self.made.is_some_and(|made| made.kept.contains(path));
         let staying = self.survey.skipped.iter();
         let staying = staying.filter(|skipped| skipped.why != SkipReason::Temporary && !goes(&skipped.path));
@@ -143,7 +143,7 @@ impl<'a> Planner<'a> {
         }
         self.find_leftovers(&mut draft);
         self.find_unread(&mut draft);
-        self.foresee(&mut draft);
+        self.drop_blocked(&mut draft);
         let mut plan = draft.plan;
         self.find_saved_trees(&mut plan);
         plan.writes.sort_by(|a, b| relpath::split(&a.path).cmp(&relpath::split(&b.path)));

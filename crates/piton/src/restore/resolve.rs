@@ -41,7 +41,7 @@ pub(super) fn resolve(
             Ok(Resolved { target: by_id(intent.safety)?, verb: None, paths: intent.paths.clone(), safety: None })
         }
         (RestoreTo::Continue | RestoreTo::Abort, None) => {
-            Err(nothing("go on with a restore", "none was cut short in this project").with_hint(Hint::RestoreOrUndo))
+            Err(nothing("continue a restore", "none was cut short in this project").with_hint(Hint::RestoreOrUndo))
         }
         (_, Some(_)) => Err(Error::new(ErrorKind::Invalid, "begin a restore")
             .because("an earlier one was cut short")
@@ -57,7 +57,7 @@ pub(super) fn resolve(
                 .ok_or_else(|| nothing(verb, "nothing was restored in this project").with_hint(Hint::RestoreListed))?;
             let restoring = last.facts.restoring.as_ref();
             if to == RestoreTo::Redo && restoring.is_none_or(|restoring| restoring.verb != RestoreVerb::Undo) {
-                return Err(nothing("redo", "the last restore was no undo").with_hint(Hint::Undo));
+                return Err(nothing("redo", "the last restore was not an undo").with_hint(Hint::Undo));
             }
             let paths = restoring.map(|restoring| restoring.paths.clone()).unwrap_or_default();
             let verb = if to == RestoreTo::Undo { RestoreVerb::Undo } else { RestoreVerb::Redo };

@@ -24,7 +24,7 @@ const RESCOPED_BYTES_MAX: u64 = 512 << 20;
 
 /// Input of a plan.
 pub(super) struct Planning<'a> {
-    pub(super) ground: &'a SurveyInput<'a>,
+    pub(super) input: &'a SurveyInput<'a>,
     pub(super) new_objects: &'a NewObjects,
     pub(super) root: &'a Dir,
     pub(super) target: &'a Checkpoint,
@@ -50,7 +50,7 @@ pub(super) struct Planned {
 impl Planning<'_> {
     pub(super) fn run(&self) -> Result<Planned> {
         let extra = Extra { outside: Some(&self.made.as_made), ..Extra::default() };
-        let survey = match survey_with(self.ground, extra, self.new_objects)? {
+        let survey = match survey_with(self.input, extra, self.new_objects)? {
             SurveyEnd::Done(survey) => survey,
             SurveyEnd::TooManyFiles => {
                 return Err(unsafe_to_restore("there are more files in scope than max_files allows"));
@@ -84,7 +84,7 @@ impl Planning<'_> {
         let rules_after = RulesAfter { texts, stays: &stays };
         let outside = Some(&self.made.as_made);
         let extra = Extra { outside, rules_after: Some(&rules_after), bytes_max: Some(RESCOPED_BYTES_MAX) };
-        let all = match survey_with(self.ground, extra, self.new_objects)? {
+        let all = match survey_with(self.input, extra, self.new_objects)? {
             SurveyEnd::Done(all) => all,
             SurveyEnd::TooManyFiles => {
                 let rules = RulesChanged { files, is_cut_short: true, ..RulesChanged::default() };
@@ -136,7 +136,7 @@ impl Planning<'_> {
         Planner {
             survey,
             target: self.target,
-            objects: self.ground.objects,
+            objects: self.input.objects,
             root: self.root,
             paths: self.paths,
             moves_aside: self.moves_aside,

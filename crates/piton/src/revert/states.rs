@@ -105,7 +105,7 @@ pub(super) struct StateContents<'a> {
     pub(super) project: &'a Project,
     /// The current files.
     pub(super) now: &'a State,
-    /// Paths of current files whose contents may not be in the store.
+    /// Paths of current files whose contents may not be in the store, by id.
     pub(super) current: HashMap<ObjectId, Vec<u8>>,
     /// Contents that are part of no state, by id: with only some of a turn's hunks, or merged.
     pub(super) made: HashMap<ObjectId, Vec<u8>>,

@@ -151,7 +151,7 @@ fn append(old: Option<Node>, new: Node) -> Node {
 }
 
 fn merge(old: Option<Node>, new: Node) -> std::result::Result<Node, String> {
-    let no_mapping = |whose: &str| format!("`state` {whose} is no mapping");
+    let no_mapping = |whose: &str| format!("`state` {whose} is not a mapping");
     let mut old = old.filter(|old| !old.is_null()).unwrap_or_else(|| Node::new(NodeKind::Map(Map::default())));
     let NodeKind::Map(map) = &mut old.kind else {
         return Err(no_mapping("in the record"));
@@ -171,14 +171,11 @@ fn merge(old: Option<Node>, new: Node) -> std::result::Result<Node, String> {
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let temp = tempfile::tempdir()?;
 /// # let base = temp.path().join("base");
-/// # let now = piton::Moment { secs: 1_773_635_760, nanos: 0, offset_secs: 0 };
-/// let sessions = Sessions::in_base(&base);
-/// let id = SessionId::parse("login")?;
-/// sessions.write(&id, b"task: fix the login", RecordAuthor::Agent, now)?;
-/// sessions.update(&id, b"progress: [{step: tests, status: done}]", RecordAuthor::Agent, now)?;
-/// let record = sessions.read(&id)?.expect("just written");
-/// assert!(record.resume(&id).is_some_and(|text| text.contains("fix the login"))); // what an agent goes on from
-/// assert_eq!(sessions.list()?, [id]);
+/// # let now = piton::Moment { secs: 1_773_635_760, nanos: 0, offset_secs: 0 }; let sessions =
+/// Sessions::in_base(&base); let id = SessionId::parse("login")?; sessions.write(&id, b"task: fix the login",
+/// RecordAuthor::Agent, now)?; sessions.update(&id, b"progress: [{step: tests, status: done}]", RecordAuthor::Agent,
+/// now)?; let record = sessions.read(&id)?.expect("just written"); assert!(record.resume(&id).is_some_and(|text|
+/// text.contains("fix the login"))); // the text with which an agent continues assert_eq!(sessions.list()?, [id]);
 /// # Ok(())
 /// # }
 /// ```

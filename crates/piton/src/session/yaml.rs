@@ -242,7 +242,7 @@ impl<'a> NodeReader<'a> {
             }
             Event::SequenceStart(_, anchor, tag) => (anchor, self.list(span, depth, tag.as_deref())?),
             Event::MappingStart(_, anchor, tag) => (anchor, self.map(span, depth, tag.as_deref())?),
-            _ => return Err(refused(span, "this is no value")),
+            _ => return Err(refused(span, "this is not a value")),
         };
         if anchor != 0 {
             self.spend(built.cost, span)?;

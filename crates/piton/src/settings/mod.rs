@@ -78,8 +78,8 @@ impl Settings {
     }
 
     /// Applies the section `checkpoints` of a configuration file. An invalid value leaves the setting unchanged and is
-    /// among the returned problems: a typo never disables the protection silently. If the file is not valid YAML, the
-    /// section is parsed by itself; if that is not valid either, each of its keys is.
+    /// reported: a typo never disables protection silently. If the file is not valid YAML, the section is parsed by
+    /// itself; if that is not valid either, each of its keys is.
     pub fn read_yaml(&mut self, text: &str) -> Vec<SettingsProblem> {
         let whole = match self.read_valid(text) {
             Ok(problems) => return problems,

@@ -17,14 +17,14 @@ use crate::worktree::{
     FileReading, Manifest, ReadFile, Reader, database_of, database_set, is_database, is_settled, stat_path,
 };
 
-/// Number of readings until a database counts as in use.
+/// Number of attempts to read a database before it counts as in use.
 const READINGS_MAX: u32 = 4;
 
 /// Files of a database that were read: each path with its contents, or `None` if it is missing.
 type SetRead = Vec<FileReading>;
 
-/// Reads databases again until each is as of one moment. Those that are written to all the time are removed from the
-/// manifest and reported. `read` are the files that this survey has read.
+/// Reads databases again until each is consistent. Those that keep changing are removed from the manifest and reported.
+/// `read` are the files that this survey has read.
 pub(super) fn settle_databases(
     root: &Dir,
     manifest: &mut Manifest,
@@ -62,7 +62,7 @@ pub(super) fn settle_databases(
     Ok(())
 }
 
-/// Returns true if the files are as the manifest has them, and have been for a while.
+/// Returns true if the files are as the manifest has them, and did not change recently.
 fn is_unmoved(root: &Dir, manifest: &Manifest, set: &[Vec<u8>], now: Moment) -> bool {
     let known: Vec<_> = manifest.all_files().filter(|(path, _)| set.contains(path)).collect();
     set.iter().all(|path| {
@@ -75,7 +75,7 @@ fn is_unmoved(root: &Dir, manifest: &Manifest, set: &[Vec<u8>], now: Moment) -> 
     })
 }
 
-/// Reads a set until two readings are the same. Returns `None` if they never are.
+/// Reads a set until two consecutive reads agree. Returns `None` if none do.
 fn read_set(root: &Dir, set: &[Vec<u8>], new_objects: &NewObjects, bytes_max: u64) -> Result<Option<SetRead>> {
     let mut writer = new_objects.writer();
     let mut last: Option<SetRead> = None;

@@ -69,7 +69,7 @@ pub(super) fn set_mode_of(dir: &OwnedFd, name: &[u8], bits: u16, is_it: impl Fn(
 const NO_FOLLOW_IN_CHMOD: AtFlags =
     if cfg!(target_os = "linux") { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
 
-/// Hands the contents of a file to the disk: there is no call that does it for a whole file system. On macOS, they may
+/// Writes the contents of a file to the disk: there is no call that does it for a whole file system. On macOS, they may
 /// stay in the cache of the disk until [`sync_file_system`].
 pub(super) fn flush_written(file: &File) -> io::Result<()> {
     Ok(rustix::fs::fsync(file)?)

@@ -20,14 +20,14 @@ pub struct Request {
     pub kind: CheckpointKind,
     /// Agent, session and turn that the checkpoint is taken for.
     pub origin: Origin,
-    /// Count the files in directories that are not entered. Takes time, and is for users who read the report.
+    /// Count the files in directories that are not entered. This takes time: set it only if a user reads the report.
     pub count_left_out: bool,
     /// Take the checkpoint as of a time in the past: files that changed after `now` are skipped as `changing`, and
     /// everything read so far is kept if the take is cancelled. Declined as `Superseded` if the project has a newer
     /// checkpoint than the request to complete this one names.
     pub(crate) is_late: bool,
     /// Directories in which something may have changed since the take of the newest checkpoint began, if the caller
-    /// knows them, for example from a file system watcher. The others are not looked at as long as the cache has
+    /// knows them, for example from a file system watcher. Other directories are not listed as long as the cache has
     /// everything in them. A change elsewhere is missing in this checkpoint; the next take without a list has it.
     pub changed_dirs: Option<ChangedDirs>,
 }
@@ -125,14 +125,14 @@ pub struct Report {
     /// Index of the project's own git, if it exists and cannot be read. Files that git tracks and a rule excludes are
     /// then skipped, too.
     pub unread_index: Option<PathBuf>,
-    /// Directories that the previous checkpoint held and that cannot be read any more.
+    /// Directories that the previous checkpoint held and that can no longer be read.
     pub dropped_out: Vec<Vec<u8>>,
     /// Tree of the current files, if all of them were scanned.
     pub tree: Option<ObjectId>,
     /// Local files that were saved with the checkpoint. `None` if there are none, or if they are not to be saved.
     pub local: Option<Box<LocalReport>>,
-    /// The newest checkpoint, if it is missing because another program deleted it. This one follows the newest that was
-    /// left.
+    /// The newest checkpoint, if it is missing because another program deleted it. This one follows the newest that
+    /// still exists.
     pub lost: Option<CheckpointId>,
     /// State of the repository that the project is in, recorded with the checkpoint.
     pub git: GitCapture,

@@ -65,7 +65,7 @@ pub struct LogEntry {
     pub files: Vec<FileDiff>,
     /// Paths of local files that changed. Their contents are not part of a log.
     pub local: Vec<Vec<u8>>,
-    /// Unified diff for `git apply`, if it was asked for.
+    /// Unified diff for `git apply`; `None` without [`LogOptions::with_patch`].
     pub patch: Option<Vec<u8>>,
 }
 
@@ -203,7 +203,7 @@ pub fn log(history: &History, options: &LogOptions<'_>, progress: &Progress) -> 
     let shared = history.objects().shared();
     let local_files = LocalHistory::of(history)?;
     let (mut log, mut changed) = (ProjectLog::default(), Vec::new());
-    // Some at a time: the newest entries may be all that is wanted.
+    // In batches: the caller may want the newest entries only.
     let mut batch = options.most.clamp(16, 256);
     let mut rest = ranges.as_slice();
     while !rest.is_empty() && changed.len() < options.most {
@@ -244,8 +244,8 @@ pub fn log(history: &History, options: &LogOptions<'_>, progress: &Progress) -> 
     Ok(log)
 }
 
-/// Runs `work` on all items, on all cores. Items in a row are for the same thread, because most trees of one are part of
-/// the next.
+/// Runs `work` on all items, on all cores. Consecutive items are given to the same thread, because most trees of one
+/// are part of the next.
 fn in_parts<T: Sync, R: Send>(
     items: &[T],
     shared: &SharedObjects,

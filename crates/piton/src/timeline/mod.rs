@@ -32,7 +32,7 @@ pub enum Author {
     Agent,
     /// The user, or another program, between two turns.
     You,
-    /// Unknown, because it was there in the oldest checkpoint.
+    /// Unknown: the oldest checkpoint already has it.
     Earlier,
     /// An agent or the user: the end of the turn was not reported, or several agents worked at the same time.
     Unknown,
@@ -172,8 +172,8 @@ impl<'a> Timeline<'a> {
     }
 }
 
-/// Puts each checkpoint that a revert published behind the safety checkpoint that follows it. That one has the files of
-/// the checkpoint before, and the files became equal to the published one only after it.
+/// Moves each checkpoint that a revert published behind the safety checkpoint that follows it. That one has the files
+/// of the checkpoint before, and the files became equal to the published one only after it.
 fn order_results_of_reverts(states: &mut [&Checkpoint]) {
     for at in 2..states.len() {
         let [before, result, safety] = [states[at - 2], states[at - 1], states[at]];

@@ -218,8 +218,8 @@ crate::json::serialized_as! {
 /// for `git log -S`. A file that was renamed and is otherwise unchanged does not count. Also returns the periods whose
 /// prompt, reason or changed paths contain the text.
 ///
-/// Fails with `Invalid` if the text is empty, or is no regular expression although that was asked for, and with `Stopped`
-/// if the search was cancelled.
+/// Fails with `Invalid` if the text is empty, or if a regular expression is invalid, and with `Stopped` if the search
+/// was cancelled.
 pub fn search(history: &History, text: &str, options: &SearchOptions<'_>, progress: &Progress) -> Result<SearchReport> {
     let pattern = Pattern::new(text, options.is_regex)?;
     let timeline = Timeline::new(history);
@@ -331,7 +331,7 @@ struct StepMatches {
     is_changed: bool,
 }
 
-/// A search under way.
+/// A search in progress.
 struct Search<'a> {
     history: &'a History,
     timeline: &'a Timeline<'a>,
@@ -401,7 +401,7 @@ impl Search<'_> {
         paths
     }
 
-    /// Searches the contents of the oldest checkpoint, if that was asked for.
+    /// Searches the contents of the oldest checkpoint, if the options say so.
     fn oldest(&self, local: &LocalHistory<'_>, too_large: &mut Vec<Vec<u8>>) -> Result<Option<SearchEntry>> {
         let is_wanted = self.options.in_oldest && self.options.in_contents;
         let (Some(oldest), Some(period)) = (self.timeline.states.first(), self.timeline.earlier()) else {

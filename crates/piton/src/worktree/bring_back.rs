@@ -31,7 +31,7 @@ impl<'a> BackTemporaries<'a> {
         Self { token, is_left: false }
     }
 
-    /// Returns true if one could not be removed.
+    /// Returns true if a temporary file could not be removed.
     pub(crate) fn is_left(&self) -> bool {
         self.is_left
     }
@@ -45,8 +45,9 @@ impl<'a> BackTemporaries<'a> {
     }
 }
 
-/// Writes the contents of `from` to `to`. `over` is the file that is there and may be replaced. `number` tells the files of a
-/// recovery apart. Returns the stat data of the new file; `None` if something else is there, which is left alone.
+/// Writes the contents of `from` to `to`. `over` is the existing file that may be replaced. `number` distinguishes the
+/// files of a recovery. Returns the stat data of the new file; `None` if something else exists at the path, which is
+/// left alone.
 pub(crate) fn bring_back(
     from: &Path,
     to: &Path,
@@ -72,7 +73,7 @@ pub(crate) fn bring_back_link(
     })
 }
 
-/// Gives what `make` creates under a temporary name its own name.
+/// Calls `make` to create something under a temporary name, and renames it.
 fn put(
     to: &Path,
     over: Option<&Stat>,
@@ -205,7 +206,7 @@ enum NameResult {
     Given,
     /// The file that was replaced, and is saved, has the temporary name now.
     Swapped,
-    /// Something else is there, and stays. The temporary file is the new one.
+    /// Something else has the name, and stays. The temporary file is the new one.
     Taken,
     /// The temporary file is neither the new one nor the one that was seen.
     Strange,

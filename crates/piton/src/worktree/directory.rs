@@ -1,4 +1,4 @@
-//! Directories of projects, seen from outside: whether they exist, on which disk, and what marks them.
+//! Directories of projects as such: their existence, their disk, and the marker files in them.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -40,7 +40,7 @@ pub(crate) enum ParentDirectory {
     Unknown,
 }
 
-/// Returns whether a project's directory exists, as far as can be determined.
+/// Determines if a project's directory exists.
 pub(crate) fn presence(dir: &Path, recorded: ParentDirectory) -> Presence {
     if dir.is_dir() {
         return Presence::There;
@@ -61,7 +61,7 @@ pub(crate) fn presence(dir: &Path, recorded: ParentDirectory) -> Presence {
     if is_gone && evidence { Presence::Gone } else { Presence::Unknown }
 }
 
-/// Returns the identity of a project's directory and of its parent. Returns `None` if the parent cannot be looked at.
+/// Returns the identity of a project's directory and of its parent. Returns `None` if the parent cannot be examined.
 pub(crate) fn dir_identity(dir: &Path) -> Option<DirIdentity> {
     let parent = sys::file_identity(&dir.parent()?.metadata().ok()?);
     let own = dir.metadata().ok();
@@ -76,17 +76,17 @@ pub(crate) fn device_around(dir: &Path) -> Option<u64> {
     around.map(|found| sys::file_identity(&found).0)
 }
 
-/// Returns true if the path is a directory. Returns false if it cannot be looked at.
+/// Returns true if the path is a directory. Returns false if it cannot be examined.
 pub(crate) fn is_dir(dir: &Path) -> bool {
     dir.is_dir()
 }
 
-/// Returns true if the path is a file. Returns false if it cannot be looked at.
+/// Returns true if the path is a file. Returns false if it cannot be examined.
 pub(crate) fn is_file(path: &Path) -> bool {
     path.is_file()
 }
 
-/// Fails if the path cannot be looked at. A missing path is no failure.
+/// Fails if the path cannot be examined. A missing path is not an error.
 pub(crate) fn check_access(path: &Path) -> Result<()> {
     path.try_exists().map(drop).map_err(|error| Error::io("find", path, error))
 }

@@ -1,13 +1,13 @@
-//! Resolves what a command names against the file system: patterns, and files that would be replaced by copies.
+//! Resolves the operands of a command against the file system: patterns, and files that would be replaced by copies.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 use piton_ignore::Patterns;
 
-/// Number of names that are looked at for one pattern.
+/// Number of names that are examined for one pattern.
 const NAMES_MAX: usize = 20_000;
-/// Number of paths that one pattern or one copy may mean.
+/// Number of paths that one pattern or one copy may expand to.
 const PATHS_MAX: usize = 2_000;
 
 /// Paths that were found.

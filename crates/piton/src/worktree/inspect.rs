@@ -1,4 +1,4 @@
-//! Looking at single paths of a project, without reading or changing more than asked for.
+//! Reading single paths of a project: stat data, contents, ids.
 
 use std::collections::HashSet;
 use std::ffi::CString;
@@ -50,7 +50,7 @@ pub(crate) fn id_of_file(path: &Path) -> Option<ObjectId> {
     id_of_path(&Dir::open(path.parent()?).ok()?, sys::path_bytes(Path::new(name)), Kind::File)
 }
 
-/// Returns the target of a link. Returns `None` if the path is no link.
+/// Returns the target of a link. Returns `None` if the path is not a link.
 pub(crate) fn link_target(path: &Path) -> Option<Vec<u8>> {
     let name = CString::new(sys::path_bytes(Path::new(path.file_name()?))).ok()?;
     Dir::open(path.parent()?).ok()?.read_link(&name).ok()

@@ -64,7 +64,7 @@ const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 
 /// Number of files of a state.
 const FILES_MAX: usize = 20_000;
-/// Number of names that are looked at, so that a large directory does not take long.
+/// Number of names that are examined, so that a large directory does not take long.
 const NAMES_MAX: usize = 100_000;
 /// Number of files that are named as too large.
 const TOO_LARGE_MAX: usize = 100;
@@ -241,7 +241,7 @@ impl LocalSearch<'_> {
         }
     }
 
-    /// Looks at the names in a directory, and adds its subdirectories to those to be entered.
+    /// Examines the names in a directory, and adds its subdirectories to those to be entered.
     fn look_into(&mut self, path: &[u8], dir: &Dir, names: Vec<(Vec<u8>, Option<Kind>)>, open: &mut VecDeque<Vec<u8>>) {
         for (name, kind) in names {
             let below = relpath::join(path, &name);
@@ -266,7 +266,7 @@ impl LocalSearch<'_> {
     }
 }
 
-/// Returns the path of the database that a file belongs to, if its name says so.
+/// Returns the path of the database that a file belongs to, judging by its name.
 pub(crate) fn database_of(path: &[u8]) -> Option<&[u8]> {
     WITH_DATABASE.iter().find_map(|suffix| path.strip_suffix(*suffix)).filter(|path| !path.ends_with(b"/"))
 }
@@ -321,7 +321,7 @@ fn assemble(
         };
         let node = &mut manifest.dirs[at];
         let cached = cache.entries().zip(node.cached).and_then(|(entries, at)| entries.dir(at).file(name));
-        let id = cached.as_ref().and_then(|cached| cache.believed_id(&cached.entry, &stat));
+        let id = cached.as_ref().and_then(|cached| cache.trusted_id(&cached.entry, &stat));
         let may_be_known = id.is_none() && cached.is_some_and(|cached| cached.entry.has_size_of(&stat));
         has_young |= id.is_some() && cache.is_young(&stat);
         let name = node.keep_name(name);

@@ -181,7 +181,7 @@ struct Scratch {
 #[derive(Clone, Copy)]
 enum StatResult {
     /// The name is a directory, or is gone.
-    NotAtAll,
+    Skipped,
     Answered(Stat),
     /// The file exists, but stat failed: the directory may be readable and not searchable, for example.
     Refused,
@@ -315,10 +315,10 @@ impl Scratch {
         })?;
         for name in names.iter_mut() {
             let asked = match name.kind {
-                Some(Kind::Dir) => StatResult::NotAtAll,
+                Some(Kind::Dir) => StatResult::Skipped,
                 _ => match dir.stat_at(name_in(text, *name)) {
                     Ok(stat) => StatResult::Answered(stat),
-                    Err(error) if sys::is_gone(&error) => StatResult::NotAtAll,
+                    Err(error) if sys::is_gone(&error) => StatResult::Skipped,
                     Err(_) => StatResult::Refused,
                 },
             };
@@ -474,7 +474,7 @@ impl<'a> Listing<'a> {
         let skipped = |why| Err(Some(Skipped::file(path.to_vec(), why)));
         let stat = match asked {
             StatResult::Answered(stat) => stat,
-            StatResult::NotAtAll => return Err(None),
+            StatResult::Skipped => return Err(None),
             StatResult::Refused => return skipped(SkipReason::Unreadable),
         };
         match stat.kind {
@@ -485,7 +485,7 @@ impl<'a> Listing<'a> {
             }
             Kind::File | Kind::Link => {}
         }
-        let id = cached.and_then(|cached| self.work.scan.cache.believed_id(&cached.entry, &stat));
+        let id = cached.and_then(|cached| self.work.scan.cache.trusted_id(&cached.entry, &stat));
         let mut target = None;
         if stat.kind == Kind::Link && id.is_none() {
             match self.dir.read_link(name) {

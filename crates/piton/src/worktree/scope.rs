@@ -289,7 +289,7 @@ pub(super) struct DirectoryRules {
 }
 
 impl DirectoryRules {
-    /// Returns the judge for a subdirectory, including its `.gitignore`.
+    /// Returns the rules for a subdirectory, including its `.gitignore`.
     pub(super) fn enter(&self, dir: &[u8], has_gitignore: bool) -> Self {
         let around = self.rules.clone();
         let rules = if has_gitignore { Some(Rules::within(around, dir)) } else { around };
@@ -313,7 +313,7 @@ impl DirectoryRules {
         scope.decide(path, is_dir, self.rules.as_deref(), root, self.within)
     }
 
-    /// Returns the judge for the contents of a directory, given the decision about it.
+    /// Returns the rules for the contents of a directory, given the decision about it.
     pub(super) fn after(mut self, decision: Decision) -> Self {
         self.within = match decision {
             Decision::In => None,
@@ -338,7 +338,7 @@ impl RuleSets {
         Self { now: self.now.enter(dir, has_gitignore), after }
     }
 
-    /// Decides about a name. Also returns the judges for its contents, if it is a directory.
+    /// Decides about a name. Also returns the rules for its contents, if it is a directory.
     pub(super) fn decide(&self, scope: &Scope, path: &[u8], is_dir: bool, root: &Dir) -> (Decision, Self) {
         let now = self.now.decide(scope, path, is_dir, root);
         let after = self.after.as_ref().filter(|_| is_dir || matches!(now, Decision::Out(_)));
@@ -369,7 +369,7 @@ pub(crate) struct ScopePreview<'a> {
     scope: &'a Scope,
     root: &'a Dir,
     after: Option<&'a RulesAfter<'a>>,
-    /// Judges of the directories evaluated so far, and true if the directory itself is in scope.
+    /// Rules of the directories evaluated so far, and true if the directory itself is in scope.
     dirs: HashMap<Vec<u8>, (RuleSets, bool)>,
 }
 

@@ -200,7 +200,7 @@ fn a_session_remembers_where_it_began() {
     manager.begin_turn("s", None, Some(&sandbox.path("sub")), now());
     assert_eq!(manager.root(), Some(sandbox.project().as_path()));
     manager.begin_turn("t", None, Some(&sandbox.home()), now());
-    assert_eq!(manager.root(), None, "the home directory is no root");
+    assert_eq!(manager.root(), None, "the home directory is not a root");
     manager.continue_turn("s", Some("named"), now());
     assert_eq!((manager.root(), manager.turn()), (Some(sandbox.project().as_path()), Some("named")));
 }

@@ -52,7 +52,7 @@ fn the_exclude_list_holds_unless_an_ignore_file_says_otherwise() {
     sandbox.tree(
         ".gitignore = !build/\\n!trace.log\\n
         a.txt\n node_modules/x.js\n sub/node_modules/x.js\n build/kept.txt\n x.o\n trace.log\n other.log\n .env
-        .env.local\n .envrc\n sub/.env.production\n dist = a file of this name is no directory",
+        .env.local\n .envrc\n sub/.env.production\n dist = a file of this name is not a directory",
     );
     let (paths, skipped) = scope(&sandbox);
     assert_eq!(paths, [".envrc", ".gitignore", "a.txt", "build/kept.txt", "dist", "trace.log"]);

@@ -218,7 +218,7 @@ fn an_update_that_makes_no_sense_changes_nothing() {
     write(&sandbox, "s", "task: t\nstate: words\n");
     let before = fs::read(sandbox.base().join("s.yaml")).expect("a file");
     for (given, why) in [
-        ("state: {a: 1}", "`state` in the record is no mapping"),
+        ("state: {a: 1}", "`state` in the record is not a mapping"),
         ("task: null", "no `task`"),
         ("x: [", "line "),
         ("- x", "it is a list"),

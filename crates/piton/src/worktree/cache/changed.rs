@@ -1,4 +1,4 @@
-//! Directories that a caller names as possibly changed, and the others, for which it vouches (C6).
+//! Directories that a caller names as possibly changed, and all others, which are taken from the cache (C6).
 
 use std::collections::{BTreeSet, HashMap};
 

@@ -48,7 +48,7 @@ pub(crate) struct NewestState {
     pub(crate) is_own: bool,
 }
 
-/// Index and note of a project, with what may be believed of them.
+/// Index and note of a project, and how far they are trusted.
 pub(crate) struct StatCache<'a> {
     /// The entries, if the index is piton's own and whole. (C2)
     cached: Option<CachedDirs<'a>>,
@@ -57,7 +57,7 @@ pub(crate) struct StatCache<'a> {
     behind: BTreeSet<Vec<u8>>,
     is_held: bool,
     index_bytes: usize,
-    believed_before_nanos: i128,
+    trusted_before_nanos: i128,
     young_from_nanos: i128,
 }
 
@@ -69,7 +69,7 @@ impl<'a> StatCache<'a> {
             behind: BTreeSet::new(),
             is_held: false,
             index_bytes: index.map_or(0, <[u8]>::len),
-            believed_before_nanos: believed_before_nanos(&note),
+            trusted_before_nanos: trusted_before_nanos(&note),
             young_from_nanos: note.read_secs().map_or(i128::MIN, young_from_nanos),
             note,
         };
@@ -109,7 +109,7 @@ impl<'a> StatCache<'a> {
     }
 
     /// Returns the id in the entry of a file with this stat data, if the entry replaces reading the file. (C1, C3)
-    pub(in crate::worktree) fn believed_id(&self, entry: &CachedEntry<'_>, stat: &Stat) -> Option<ObjectId> {
+    pub(in crate::worktree) fn trusted_id(&self, entry: &CachedEntry<'_>, stat: &Stat) -> Option<ObjectId> {
         (self.believes(stat) && entry.agrees_with(stat)).then_some(entry.id)
     }
 
@@ -131,7 +131,7 @@ impl<'a> StatCache<'a> {
     }
 
     fn believes(&self, stat: &Stat) -> bool {
-        stat.ctime.as_nanos() < self.believed_before_nanos
+        stat.ctime.as_nanos() < self.trusted_before_nanos
     }
 
     /// Returns true if the file changed so shortly before it was read that the entry may be outdated. (C5)
@@ -162,7 +162,7 @@ impl<'a> StatCache<'a> {
     }
 
     fn is_current_boot(&self) -> bool {
-        self.believed_before_nanos == i128::MAX
+        self.trusted_before_nanos == i128::MAX
     }
 
     /// Removes the ids of young files, so that they are read again. (C5)
@@ -208,7 +208,7 @@ fn own_entries<'a>(index: &'a [u8], note: &CacheNote) -> Option<CachedDirs<'a>> 
 /// Returns the time up to which the index is trusted. After a power failure, the timestamps of a file may be on the
 /// disk without the data written then: the index has the file as it was in memory, and the file system reports it as
 /// unchanged. (C3)
-fn believed_before_nanos(note: &CacheNote) -> i128 {
+fn trusted_before_nanos(note: &CacheNote) -> i128 {
     match note.boot() {
         Some((boot, _)) if sys::boot_id().is_some_and(|now| now == boot) => i128::MAX,
         Some((_, written)) => i128::from(written.saturating_sub(WRITTEN_BACK_SECS)) * 1_000_000_000,

@@ -1,20 +1,20 @@
 //! Stat data of the paths of a repository, as plain bytes that a caller stores, by which the next capture sees that
 //! nothing changed. Comparing them makes one system call for each path, and allocates nothing.
 //!
-//! git replaces refs by renames, which change the times of their directory. In a repository with many small files,
-//! refs and their reflogs are not looked at as long as their directory is unchanged.
+//! git replaces refs by renames, which change the times of their directory. In a repository with many small files, refs
+//! and their reflogs are not statted as long as their directory is unchanged.
 
 use std::ffi::CStr;
 
 use super::Repository;
 use crate::sys::{Kind, Stat};
 
-/// Number of small files up to which each of them is looked at.
+/// Number of small files up to which each of them is statted.
 const WATCHED_MAX: usize = 1_000;
 
 /// Length of encoded stat data. A record consists of a byte of flags, the stat data, the path, and a zero byte.
 const STAMP_BYTES: usize = 43;
-/// Flag of a path that changed too shortly before it was looked at: its times may not show the next change.
+/// Flag of a path that changed just before it was statted: its times may not show the next change.
 const YOUNG: u8 = 1;
 
 /// Encodes the stat data that changes with a path. The size of a directory says nothing.
@@ -60,7 +60,7 @@ fn is_young(stat: &Stat, settled_before: i128) -> bool {
 /// Stat data of small files, as [`encode_seen`] encodes them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct SeenFiles {
-    /// Files that are looked at.
+    /// Files that every capture stats.
     pub(crate) watched: Vec<u8>,
     /// Files whose directory shows their changes. Most of a repository with many refs, so that they are not even read
     /// if nothing changed.
@@ -97,7 +97,8 @@ pub(crate) struct SeenPath<'a> {
 }
 
 impl SeenPath<'_> {
-    /// Returns true if the path still has this stat data, and had it long enough for that to mean something.
+    /// Returns true if the path still has this stat data, and had it long enough for that to prove that it is
+    /// unchanged.
     pub(crate) fn is_same(&self, stat: &Stat) -> bool {
         self.flags & YOUNG == 0 && self.stamp == stamp(stat)
     }

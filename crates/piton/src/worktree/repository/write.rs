@@ -169,7 +169,7 @@ impl RepositoryWriter {
         self.lock(path, bytes, mode)?.commit().map_err(|error| Error::io("replace", self.full(path), error))
     }
 
-    /// Removes a file under its lock. A missing one is no failure.
+    /// Removes a file under its lock. A missing one is not an error.
     pub(crate) fn remove(&self, path: &[u8]) -> Result<()> {
         let held = self.lock(path, &self.guard, None)?;
         match held.dir.remove(&held.name) {

@@ -74,7 +74,7 @@ struct Random {
 }
 
 impl Random {
-    /// Returns a path that can be added: no file is in the place of one of its directories, and it is no directory.
+    /// Returns a path that can be added: no file is in the place of one of its directories, and it is not a directory.
     fn path(&mut self, state: &State) -> Vec<u8> {
         loop {
             let dir = self.dice.pick(&["", "", "src/", "src/", "src/deep/", "docs/", "b.txt/"]);
@@ -231,7 +231,7 @@ impl Random {
     }
 }
 
-/// Returns true if neither the path nor a directory above it is a file, and the path is no directory.
+/// Returns true if neither the path nor a directory above it is a file, and the path is not a directory.
 fn is_free(state: &State, path: &[u8]) -> bool {
     let dirs = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| &path[..at]);
     let inside = [path, b"/"].concat();

@@ -450,7 +450,7 @@ impl<'a> World<'a> {
             Answer::Failed { kind, .. } if kind == "not_found" && is_update => {
                 assert!(had.is_none(), "{name} is there");
             }
-            Answer::Declined => assert!(is_automatic && is_agents, "{name} is no agent's: {had:?}"),
+            Answer::Declined => assert!(is_automatic && is_agents, "{name} is not an agent's: {had:?}"),
             Answer::Done => {
                 assert!(!(is_automatic && is_agents), "{name} is an agent's: {had:?}");
                 let mut steps = had.filter(|_| is_update).map(|had| had.steps.clone()).unwrap_or_default();
