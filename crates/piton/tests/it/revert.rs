@@ -152,7 +152,7 @@ fn a_turn_that_the_user_took_back_by_hand_leaves_nothing_to_do() {
     sandbox.write("a", TEN.replace("two", "2"));
     end(&sandbox, "one");
     sandbox.write("a", TEN.replace("nine", "mine"));
-    let report = reverted(&sandbox, "one", RevertOptions { is_dry: true, ..RevertOptions::default() });
+    let report = reverted(&sandbox, "one", RevertOptions::default().is_dry(true));
     assert_eq!((report.outcome, report.paths), (RevertOutcome::NothingToDo, Vec::new()));
     let report = reverted(&sandbox, "one", RevertOptions::default());
     assert_eq!((report.outcome, report.paths), (RevertOutcome::NothingToDo, Vec::new()));
@@ -193,7 +193,7 @@ fn a_file_that_the_turn_added_or_deleted_has_no_hunks() {
     end(&sandbox, "one");
     for (path, why) in [("added", "added"), ("deleted", "deleted"), ("other", "did not change")] {
         let hunks = [(path.as_bytes().to_vec(), BTreeSet::from([1]))];
-        let options = RevertOptions { hunks: &hunks, ..RevertOptions::default() };
+        let options = RevertOptions::default().hunks(&hunks);
         let error = try_revert(&sandbox, "one", options).expect_err("no hunks");
         assert_eq!(error.kind(), ErrorKind::Invalid);
         assert!(error.to_string().contains(&format!("{path}: the turn {why} ")), "{error}");
