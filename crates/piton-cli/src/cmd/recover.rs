@@ -312,6 +312,9 @@ fn as_line(item: &LostItem, width: usize, output: &Output) -> String {
         if item.kind == LostKind::Refs {
             return format!("     refs in a {name} differ: `piton git restore {id} --all --force`");
         }
+        if item.kind == LostKind::Objects {
+            return format!("     {name} are missing: `piton git restore {id}`");
+        }
         let moved = if item.is_replaced { " points elsewhere" } else { "" };
         return format!("     {kind} {name}{moved}: `piton git restore {id}{named}`");
     }

@@ -144,8 +144,14 @@ impl GitProject {
 
     /// Runs a command line as an agent would. It may fail.
     pub(crate) fn shell(&self, line: &str) {
+        self.shell_succeeds(line);
+    }
+
+    /// Runs a command line. Returns true if it succeeds.
+    pub(crate) fn shell_succeeds(&self, line: &str) -> bool {
         let mut command = clean_command("bash");
-        self.environment(&mut command).args(["-c", line]).current_dir(&self.dir).output().expect("bash runs");
+        let ran = self.environment(&mut command).args(["-c", line]).current_dir(&self.dir).output();
+        ran.expect("bash runs").status.success()
     }
 
     /// Runs piton in the project.

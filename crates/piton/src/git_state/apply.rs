@@ -4,6 +4,7 @@
 //! comes in between. Their names are recorded first: the locks of a killed process are removed by the next restore.
 
 use super::capture::{CaptureInput, capture_at};
+use super::objects::lost_objects;
 use super::plan::{GitAction, GitPlan, PlannedItem};
 use super::snapshot::{GitSnapshot, SmallFile, without_packed};
 use super::{GitItemKind, GitLeft};
@@ -225,7 +226,7 @@ fn record_before(target: &GitTarget<'_>, changes: Vec<GitChange>) -> Result<Obje
 /// Adds the object files that are held and gone. Returns their number.
 fn place_objects(target: &GitTarget<'_>, writer: &RepositoryWriter) -> Result<u64> {
     let mut count = 0;
-    for file in target.store.git_states.lost_files(target.project.id())? {
+    for file in lost_objects(target.store, target.project.id(), target.place, target.progress)? {
         count += u64::from(writer.place_object(&file.path, &file.file)?);
     }
     Ok(count)

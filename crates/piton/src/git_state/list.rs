@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::compare::{differences, kind_of_ref};
+use super::objects::{file_count, needed_objects};
+use super::plan::OBJECTS;
 use super::snapshot::{GitSnapshot, is_id};
 use super::{GitDifference, GitItemKind, GitStateReport, RecordedGitState};
 use crate::error::{Error, ErrorKind, Result};
@@ -70,6 +72,8 @@ pub fn show_git_state(store: &Store, project: &Project, name: &str, progress: &P
     let record = resolve(store, project, name)?;
     let then = GitSnapshot::of_state(store, project.id(), record.state)?;
     let now = GitSnapshot::now(&then.place, progress)?;
+    let mut differences = differences(&then, now.as_ref());
+    differences.extend(objects_gone(store, project, &then, now.as_ref(), progress)?);
     let refs = then.refs();
     let count = |kind| refs.keys().filter(|name| kind_of_ref(name) == kind).count();
     let history = History::of(store, project).ok();
@@ -80,8 +84,22 @@ pub fn show_git_state(store: &Store, project: &Project, name: &str, progress: &P
         branches: count(GitItemKind::Branch),
         tags: count(GitItemKind::Tag),
         stashes: then.stash().len(),
-        differences: differences(&then, now.as_ref()),
+        differences,
     })
+}
+
+/// Returns the difference that the repository lacks object files that a state needs.
+fn objects_gone(
+    store: &Store,
+    project: &Project,
+    then: &GitSnapshot,
+    now: Option<&GitSnapshot>,
+    progress: &Progress,
+) -> Result<Option<GitDifference>> {
+    let Some(now) = now else { return Ok(None) };
+    let gone = needed_objects(store, project.id(), then, now, progress)?;
+    let (kind, name) = (GitItemKind::Objects, OBJECTS.to_owned());
+    Ok((!gone.is_empty()).then(|| GitDifference { kind, name, then: Some(file_count(&gone)), now: None }))
 }
 
 /// An item that a recorded state has and the repository lacks.
@@ -119,7 +137,10 @@ pub(crate) fn lost_items(
             Some(present) => present,
             None => now.insert(GitSnapshot::now(&then.place, progress)?),
         };
-        let differences = differences(&then, present.as_ref());
+        let mut differences = differences(&then, present.as_ref());
+        if seen_states.len() == 1 {
+            differences.extend(objects_gone(store, project, &then, present.as_ref(), progress)?);
+        }
         let moved = present.as_ref().map(|present| moved_away(store, present, &differences, progress));
         let is_moved = |one: &GitDifference| moved.as_ref().is_some_and(|moved| moved.contains(&one.name));
         // A reftable is not parsed: any difference from the first of the states may be a loss.
@@ -134,6 +155,7 @@ pub(crate) fn lost_items(
                     | GitItemKind::Tag
                     | GitItemKind::Stash
                     | GitItemKind::Worktree
+                    | GitItemKind::Objects
                     | GitItemKind::Repository
                     | GitItemKind::Refs
             );

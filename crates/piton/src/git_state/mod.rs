@@ -12,6 +12,7 @@ mod apply;
 mod capture;
 mod compare;
 mod list;
+mod objects;
 mod options;
 mod plan;
 mod release;
@@ -90,12 +91,14 @@ pub enum GitItemKind {
     File,
     /// All refs together, where they are in a reftable.
     Refs,
+    /// Object files.
+    Objects,
     /// The whole repository.
     Repository,
 }
 
 impl GitItemKind {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::Head,
         Self::Branch,
         Self::Tag,
@@ -106,6 +109,7 @@ impl GitItemKind {
         Self::Worktree,
         Self::File,
         Self::Refs,
+        Self::Objects,
         Self::Repository,
     ];
 
@@ -122,6 +126,7 @@ impl GitItemKind {
             Self::Worktree => "worktree",
             Self::File => "file",
             Self::Refs => "refs",
+            Self::Objects => "objects",
             Self::Repository => "repository",
         }
     }

@@ -47,6 +47,8 @@ pub(super) fn plan(then: &GitSnapshot, now: &GitSnapshot, id: ObjectId, options:
     planner.worktrees();
     planner.files();
     planner.reftable();
+    // They are no part of a state, and are planned by the caller.
+    planner.is_named(&[OBJECTS]);
     let found = planner.found;
     let (kind, why) = match then.has_reftable() {
         true => (GitItemKind::Refs, IN_REFTABLE),
@@ -58,6 +60,8 @@ pub(super) fn plan(then: &GitSnapshot, now: &GitSnapshot, id: ObjectId, options:
     planner.plan
 }
 
+/// Name of the object files.
+pub(super) const OBJECTS: &str = "objects";
 /// Reason why a single ref cannot be restored.
 const IN_REFTABLE: &str = "the refs are in a reftable, which comes back only as a whole: by force, with everything";
 

@@ -2,8 +2,9 @@
 
 use super::apply::{GitTarget, apply, rebuild};
 use super::list::resolve;
+use super::objects::{file_count, lost_objects, needed_objects};
 use super::options::GitRestoreOptions;
-use super::plan::{GitPlan, plan};
+use super::plan::{GitPlan, OBJECTS, plan};
 use super::snapshot::GitSnapshot;
 use super::{GitItem, GitItemKind, GitRestoreOutcome, GitRestoreReport};
 use crate::error::Result;
@@ -35,7 +36,7 @@ pub fn restore_git_state(
         let present = GitSnapshot::now(&then.place, progress)?;
         let planned = present.map_or_else(
             || Ok(rebuild_plan(&then)),
-            |present| checked_plan(store, project, &then, &present, record.state, &options),
+            |present| checked_plan(store, project, &then, &present, record.state, &options, progress),
         )?;
         return Ok(report(planned, record.state, None, 0, true));
     }
@@ -52,7 +53,7 @@ pub fn restore_git_state(
         let objects = rebuild(&target, &then, record.state, aside.as_deref())?;
         return Ok(report(planned, record.state, None, objects, false));
     };
-    let mut planned = checked_plan(store, project, &then, &present, record.state, &options)?;
+    let mut planned = checked_plan(store, project, &then, &present, record.state, &options, progress)?;
     if planned.items.is_empty() {
         return Ok(report(planned, record.state, None, 0, false));
     }
@@ -68,16 +69,23 @@ fn checked_plan(
     present: &GitSnapshot,
     id: ObjectId,
     options: &GitRestoreOptions<'_>,
+    progress: &Progress,
 ) -> Result<GitPlan> {
     let mut planned = plan(then, present, id, options);
-    let lacks_objects = || store.git_states.lost_files(project.id()).map(|lost| !lost.is_empty());
-    if !present.place.has_dir("objects") || options.is_all && lacks_objects()? {
-        let (name, to) = ("objects".to_owned(), Some("objects".to_owned()));
-        let item = GitItem { kind: GitItemKind::File, name, from: None, to };
+    let has_dir = present.place.has_dir("objects");
+    let lost = match options.is_all || !has_dir || options.names.iter().any(|name| name == OBJECTS) {
+        true => lost_objects(store, project.id(), &then.place, progress)?,
+        false if options.names.is_empty() => needed_objects(store, project.id(), then, present, progress)?,
+        false => Vec::new(),
+    };
+    if !lost.is_empty() || !has_dir {
+        // `apply` adds them, before anything else.
+        let item =
+            GitItem { kind: GitItemKind::Objects, name: OBJECTS.to_owned(), from: None, to: Some(file_count(&lost)) };
         planned.items.push(super::plan::PlannedItem { item, actions: Vec::new() });
     }
     // Objects of other repositories that this one uses are not held, and are found by git.
-    if present.files.contains_key(&b"objects/info/alternates"[..]) || planned.items.is_empty() {
+    if present.has_alternates() || planned.items.is_empty() {
         return Ok(planned);
     }
     let known = store.git_states.held_ids(project.id())?;

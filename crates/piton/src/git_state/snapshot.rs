@@ -72,6 +72,11 @@ impl GitSnapshot {
         self.files.contains_key(&b"reftable/tables.list"[..])
     }
 
+    /// Returns true if the repository uses objects of other repositories.
+    pub(super) fn has_alternates(&self) -> bool {
+        self.files.contains_key(&b"objects/info/alternates"[..])
+    }
+
     /// Returns true if essential parts are missing, so that git does not recognise it as a repository.
     pub(super) fn is_ruined(&self) -> bool {
         !self.files.contains_key(&b"HEAD"[..]) || !self.place.has_dir("refs") || !self.place.has_dir("objects")

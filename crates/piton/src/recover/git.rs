@@ -26,6 +26,7 @@ pub(super) fn lost(
             GitItemKind::Tag => LostKind::Tag,
             GitItemKind::Stash => LostKind::Stash,
             GitItemKind::Worktree => LostKind::Worktree,
+            GitItemKind::Objects => LostKind::Objects,
             GitItemKind::Repository => LostKind::Repository,
             GitItemKind::Refs => LostKind::Refs,
             _ => continue,

@@ -114,6 +114,8 @@ pub enum LostKind {
     Stash,
     /// A linked worktree of it.
     Worktree,
+    /// Objects of it.
+    Objects,
     /// The repository itself.
     Repository,
     /// Its refs, in a reftable, which comes back as a whole.
@@ -131,6 +133,7 @@ impl LostKind {
             Self::Tag => "tag",
             Self::Stash => "stash",
             Self::Worktree => "worktree",
+            Self::Objects => "objects",
             Self::Repository => "repository",
             Self::Refs => "refs",
         }

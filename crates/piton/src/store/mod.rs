@@ -110,8 +110,8 @@ pub(crate) use forget::{ForgetIf, forget_project};
 pub(crate) use gc::{GcGoal, collect_every, collect_garbage, has_many_packs};
 pub use git_states::GitStateMoment;
 pub(crate) use git_states::{
-    FILE_MODE, GitChange, GitState, GitStateCache, GitStateRecord, HoldObjects, HoldResult, LINK_MODE, ReleasePolicy,
-    SMALL_FILE_BYTES_MAX, StateFile,
+    FILE_MODE, GitChange, GitState, GitStateCache, GitStateRecord, HeldFile, HoldObjects, HoldResult, LINK_MODE,
+    ReleasePolicy, SMALL_FILE_BYTES_MAX, StateFile,
 };
 pub(crate) use indexes::IndexKind;
 pub use intents::Intent;

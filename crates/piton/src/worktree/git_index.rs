@@ -5,6 +5,8 @@ use crate::id::{ID_BYTES, ObjectId, content_id, hex};
 
 /// Length of an id in SHA-256 repositories.
 const LONG_ID_BYTES: usize = 32;
+/// Mode of the commit of a submodule.
+const COMMIT_MODE: [u8; 4] = [0, 0, 0xe0, 0];
 /// Place of the mode in an entry.
 const MODE_AT: usize = 24;
 
@@ -46,6 +48,24 @@ pub(crate) fn staged_id(bytes: &[u8]) -> Option<ObjectId> {
         paths.iter().for_each(|path| staged.extend([&path[..], b"\0"].concat()));
         is_whole.then(|| content_id(&staged))
     })
+}
+
+/// Returns the ids of the objects that are staged, in hexadecimal digits; none of an index that is not valid. Commits of
+/// submodules are in other repositories.
+pub(crate) fn staged_objects(bytes: &[u8]) -> Vec<String> {
+    let found = [ID_BYTES, LONG_ID_BYTES].into_iter().find_map(|id_bytes| {
+        let (count, shortened) = read_header(bytes)?;
+        let (mut paths, mut ids, mut is_commit) = (Vec::new(), Vec::new(), false);
+        let rest = read_entries_with(bytes, count, shortened, id_bytes, bytes.len(), &mut paths, &mut |part| {
+            // The mode comes before the id.
+            match part.len() {
+                4 => is_commit = part == COMMIT_MODE,
+                _ => ids.extend((!is_commit).then(|| hex(&part[..id_bytes]))),
+            }
+        })?;
+        (after_extensions(rest, id_bytes) == Some(id_bytes)).then_some(ids)
+    });
+    found.unwrap_or_default()
 }
 
 /// Returns the number of bytes after the extensions.

@@ -33,7 +33,7 @@ pub(crate) use directory::{
     make_dir, presence, subdirs,
 };
 pub(crate) use expand::{Expanded, expand, name_matcher, replaced};
-pub(crate) use git_index::staged_id;
+pub(crate) use git_index::{staged_id, staged_objects};
 pub(crate) use inspect::{has_same_contents, id_of_file, id_of_path, link_target, missing_paths, read_path, stat_path};
 pub(crate) use keeping::{
     SaveLimits, SaveResult, Saved, SavedEntry, Unsaved, UnsavedFile, Wanted, resolved, save, stat_of,

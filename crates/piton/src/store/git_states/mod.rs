@@ -47,7 +47,7 @@ mod release;
 mod state;
 
 pub(crate) use cache::GitStateCache;
-pub(crate) use held::{HoldObjects, HoldResult};
+pub(crate) use held::{HeldFile, HoldObjects, HoldResult};
 pub(crate) use release::ReleasePolicy;
 pub(crate) use state::{FILE_MODE, GitContents, GitState, LINK_MODE, StateFile};
 

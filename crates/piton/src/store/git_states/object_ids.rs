@@ -86,12 +86,17 @@ pub(super) struct ObjectIds {
 
 impl ObjectIds {
     pub(super) fn add(&mut self, file: &HeldFile) {
-        if file.path.ends_with(b".idx") {
+        self.add_at(&file.path, &file.file);
+    }
+
+    /// Adds the objects of the file `file`, which has this path in a repository.
+    pub(super) fn add_at(&mut self, path: &[u8], file: &Path) {
+        if path.ends_with(b".idx") {
             // Without its pack, an idx is of no use.
-            let has_pack = file.file.with_extension("pack").is_file();
-            self.packs.extend(has_pack.then(|| PackIds::open(&file.file)).flatten());
+            let has_pack = file.with_extension("pack").is_file();
+            self.packs.extend(has_pack.then(|| PackIds::open(file)).flatten());
         } else {
-            self.loose.extend(of_loose(&file.path));
+            self.loose.extend(of_loose(path));
         }
     }
 

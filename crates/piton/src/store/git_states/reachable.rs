@@ -1,16 +1,20 @@
-//! Commits that the present refs of the user's repository reach.
+//! Objects that refs of the user's repository reach.
 
-use std::collections::{BTreeSet, BinaryHeap, HashSet};
+use std::collections::{BTreeSet, BinaryHeap, HashSet, VecDeque};
 use std::path::Path;
 
 use gix_hash::Kind;
 use gix_object::Find as _;
 
 use super::GitStates;
+use super::held::HeldFile;
 use crate::progress::Progress;
+use crate::relpath;
 
 /// Number of commits that are visited.
 const COMMITS_MAX: usize = 100_000;
+/// Number of objects that are visited to find out if one of the lost ones is needed.
+const OBJECTS_MAX: usize = 100_000;
 /// Clocks of machines differ: a parent may be dated later than its child by this much.
 const SLACK_SECS: i64 = 7 * 24 * 3600;
 /// Size limit of an object that is read.
@@ -29,15 +33,9 @@ impl GitStates {
         wanted: &BTreeSet<String>,
         progress: &Progress,
     ) -> BTreeSet<String> {
-        let id = |text: &str| gix_hash::ObjectId::from_hex(text.as_bytes()).ok().filter(|id| id.kind() == Kind::Sha1);
+        let id = sha1_id;
         let mut open: BTreeSet<gix_hash::ObjectId> = wanted.iter().filter_map(|text| id(text)).collect();
-        let options = gix_odb::store::init::Options {
-            alloc_limit_bytes: Some(OBJECT_BYTES_MAX),
-            ..gix_odb::store::init::Options::default()
-        };
-        let store = gix_odb::Store::at_opts(objects.to_owned(), Kind::Sha1, &mut std::iter::empty(), options);
-        let Some(store) = store.ok().filter(|_| !open.is_empty()) else { return BTreeSet::new() };
-        let handle = std::sync::Arc::new(store).to_cache_arc();
+        let Some(handle) = open_objects(objects).filter(|_| !open.is_empty()) else { return BTreeSet::new() };
         let mut buffer = Vec::new();
         let mut commit = |id: gix_hash::ObjectId| {
             let mut id = id;
@@ -76,6 +74,87 @@ impl GitStates {
         }
         open.iter().map(ToString::to_string).collect()
     }
+}
+
+impl GitStates {
+    /// Returns true if a lost object is needed: `tips`, in hexadecimal digits, reach one that is in the files `lost`.
+    /// `objects` is the directory of the repository's objects.
+    ///
+    /// Of SHA-256, and beyond a limit of visited objects, only the tips themselves are looked at.
+    pub(crate) fn is_needed(
+        &self,
+        objects: &Path,
+        tips: impl Iterator<Item = String>,
+        lost: &[HeldFile],
+        progress: &Progress,
+    ) -> bool {
+        if lost.is_empty() {
+            return false;
+        }
+        let lost = Self::ids_in(lost);
+        let tips: BTreeSet<String> = tips.collect();
+        let bytes = |id: &String| -> Vec<u8> { id.as_bytes().chunks_exact(2).filter_map(relpath::hex_byte).collect() };
+        if tips.iter().any(|tip| lost.contains(&bytes(tip))) {
+            return true;
+        }
+        let Some(handle) = open_objects(objects) else { return false };
+        let mut queue: VecDeque<gix_hash::ObjectId> = tips.iter().filter_map(|tip| sha1_id(tip)).collect();
+        let mut seen: HashSet<gix_hash::ObjectId> = queue.iter().copied().collect();
+        let mut buffer = Vec::new();
+        while let Some(id) = queue.pop_front() {
+            if lost.contains(id.as_bytes()) {
+                return true;
+            }
+            if seen.len() > OBJECTS_MAX || progress.is_cancelled() {
+                return false;
+            }
+            // What nothing held ever had is no loss that a restore can make good.
+            let found = handle.try_find(&id, &mut buffer).ok().flatten().map(|found| found.kind);
+            let next = found.map(|kind| named_objects(kind, &buffer)).unwrap_or_default();
+            if next.iter().any(|id| lost.contains(id.as_bytes())) {
+                return true;
+            }
+            // Blobs name nothing, and are not read: the tree that names them was looked at.
+            let is_tree = found == Some(gix_object::Kind::Tree);
+            let trees = || tree_entries(&buffer).filter(|(is_dir, _)| *is_dir).map(|(_, id)| id).collect();
+            let next: Vec<_> = if is_tree { trees() } else { next };
+            queue.extend(next.into_iter().filter(|id| seen.insert(*id)));
+        }
+        false
+    }
+}
+
+fn sha1_id(text: &str) -> Option<gix_hash::ObjectId> {
+    gix_hash::ObjectId::from_hex(text.as_bytes()).ok().filter(|id| id.kind() == Kind::Sha1)
+}
+
+/// Opens the objects of a repository with SHA-1.
+fn open_objects(objects: &Path) -> Option<impl gix_object::Find + use<>> {
+    let options = gix_odb::store::init::Options {
+        alloc_limit_bytes: Some(OBJECT_BYTES_MAX),
+        ..gix_odb::store::init::Options::default()
+    };
+    let store = gix_odb::Store::at_opts(objects.to_owned(), Kind::Sha1, &mut std::iter::empty(), options).ok()?;
+    Some(std::sync::Arc::new(store).to_cache_arc())
+}
+
+/// Returns the objects that an object names. Commits of submodules are in other repositories.
+fn named_objects(kind: gix_object::Kind, bytes: &[u8]) -> Vec<gix_hash::ObjectId> {
+    match kind {
+        gix_object::Kind::Commit => {
+            line_id(bytes, b"tree ").into_iter().chain(WalkedCommit::parse(bytes).parents).collect()
+        }
+        gix_object::Kind::Tag => line_id(bytes, b"object ").into_iter().collect(),
+        gix_object::Kind::Tree => tree_entries(bytes).map(|(_, id)| id).collect(),
+        gix_object::Kind::Blob => Vec::new(),
+    }
+}
+
+/// Iterates over the entries of a tree except submodules, each with true if it is a tree itself.
+fn tree_entries(bytes: &[u8]) -> impl Iterator<Item = (bool, gix_hash::ObjectId)> {
+    let entries = gix_object::TreeRefIter::from_bytes(bytes, Kind::Sha1).filter_map(Result::ok);
+    let inside = entries.filter(|entry| !entry.mode.is_commit());
+    inside.map(|entry| (entry.mode.is_tree(), entry.oid.to_owned()))
 }
 
 /// Parts of a commit that a walk needs.

@@ -4,7 +4,8 @@
 //! replaces packs by new ones, which are held, too: an old pack all of whose objects are in other held files is released
 //! at once. That is decided from the names of objects alone.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::path::Path;
 
 use super::held::{Gone, HeldFile, release};
 use super::object_ids::{ObjectIds, PackIds, of_loose};
@@ -15,6 +16,7 @@ use crate::fsx;
 use crate::id::{CheckpointId, ObjectId, ProjectId};
 use crate::relpath;
 use crate::store::ProjectLock;
+use crate::sys;
 use crate::time::Moment;
 
 const DAY_SECS: i64 = 24 * 3600;
@@ -165,15 +167,46 @@ impl GitStates {
         Ok(freed)
     }
 
-    /// Returns the object files that are gone from the repository as of the last capture, and have objects that no file
-    /// in it has. The idx of a pack comes last.
-    pub(crate) fn lost_files(&self, project: &ProjectId) -> Result<Vec<HeldFile>> {
+    /// Returns the held object files that the repository lacks and that have objects which no file in it has. The idx of
+    /// a pack comes last. `present` lists the object files in the repository, relative to its common directory.
+    ///
+    /// A pack without its idx is lost, and so is an idx without its pack.
+    pub(crate) fn lost_files(
+        &self,
+        project: &ProjectId,
+        common: &Path,
+        present: &BTreeSet<Vec<u8>>,
+    ) -> Result<Vec<HeldFile>> {
         let held = self.held(project)?;
-        let gone = Gone::read(&self.gone_path(project));
+        let is_lost = |file: &HeldFile| is_essential(&file.path) && !present.contains(&file.path);
+        let mut lost: BTreeMap<Vec<u8>, Vec<HeldFile>> = BTreeMap::new();
+        for file in held {
+            lost.entry(stem(&file.path)).or_default().push(file);
+        }
+        lost.retain(|_, files| files.iter().any(is_lost));
+        if lost.is_empty() {
+            return Ok(Vec::new());
+        }
         let mut there = ObjectIds::default();
-        held.iter().filter(|file| !gone.files.contains_key(&file.path)).for_each(|file| there.add(file));
-        let lost = grouped(&held, &gone).into_iter().filter(|group| !is_contained(group, &there));
-        Ok(lost.flat_map(|group| group.files.into_iter().rev().cloned().collect::<Vec<_>>()).collect())
+        for path in present {
+            there.add_at(path, &common.join(sys::name_from_bytes(path)));
+        }
+        let mut found = Vec::new();
+        for mut files in lost.into_values() {
+            files.sort_by_key(|file| file.path.ends_with(b".idx"));
+            let group = HeldGroup { files: files.iter().collect(), gone_secs: 0 };
+            if !is_contained(&group, &there) {
+                found.extend(files);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Returns the ids of the objects in held files, in bytes.
+    pub(super) fn ids_in(files: &[HeldFile]) -> ObjectIds {
+        let mut ids = ObjectIds::default();
+        files.iter().for_each(|file| ids.add(file));
+        ids
     }
 
     /// Returns a function that tells if an object is in a held file, by its id in hexadecimal digits.
@@ -238,6 +271,11 @@ fn stem(path: &[u8]) -> Vec<u8> {
     path[..path.len() - cut].to_vec()
 }
 
+/// Returns true for a file without which its objects cannot be read.
+fn is_essential(path: &[u8]) -> bool {
+    path.ends_with(b".pack") || path.ends_with(b".idx") || of_loose(path).is_some()
+}
+
 /// Returns true if other object files have every object of these.
 fn is_contained(group: &HeldGroup<'_>, others: &ObjectIds) -> bool {
     match group.files.iter().find(|file| file.path.ends_with(b".idx")) {
@@ -246,7 +284,7 @@ fn is_contained(group: &HeldGroup<'_>, others: &ObjectIds) -> bool {
     }
 }
 
-fn remove_counted(path: &std::path::Path) -> Result<u64> {
+fn remove_counted(path: &Path) -> Result<u64> {
     let bytes = fsx::metadata_opt(path)?.map_or(0, |found| found.len());
     fsx::remove_file(path).map(|()| bytes)
 }

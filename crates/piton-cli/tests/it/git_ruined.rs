@@ -1,0 +1,84 @@
+//! Repositories of which a part is ruined, gone with the project, or hostile: what `piton git` says about them, and what
+//! it brings back and leaves alone.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::git_kit::{GitProject, Shape};
+
+fn kinds(list: &Value) -> Vec<String> {
+    let items = list.as_array().expect("a list").iter();
+    items
+        .map(|item| format!("{} {}", item["kind"].as_str().unwrap_or(""), item["name"].as_str().unwrap_or("")))
+        .collect()
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::symlink_metadata(path).expect("a file").mode() & 0o7777
+}
+
+/// D15: the objects are missing, although nothing was recorded since and their directory exists.
+#[test]
+fn lost_objects_are_named_and_come_back_by_default() {
+    for shape in [Shape::Clone, Shape::Sha256, Shape::Reftable] {
+        for line in [
+            "rm -rf .git/objects",
+            "rm -rf .git/objects/*",
+            "git gc -q && rm -f .git/objects/pack/*.pack",
+            "git gc -q && rm -f .git/objects/pack/*.idx",
+        ] {
+            // Packing changes the reftable, which is one more difference.
+            if shape == Shape::Reftable && line.contains("gc") {
+                continue;
+            }
+            for has_end in [true, false] {
+                let Some(project) = GitProject::new(shape) else { continue };
+                let before = project.view();
+                project.shell(line.split_once(" && ").map_or("true", |(first, _)| first));
+                project.turn("t1", if has_end { line } else { "true" });
+                project.shell(line);
+                let context = format!("{shape:?}: {line}, end of turn: {has_end}");
+                assert!(!project.is_repository() || !project.shell_succeeds("git log"), "{context}");
+                let shown = project.piton(&["git", "show", "1", "--json"]).done().json();
+                assert_eq!(kinds(&shown["differences"]), ["objects objects"], "{context}");
+                let lost = project.piton(&["recover", "--json"]).done().json();
+                assert_eq!(lost["items"][0]["kind"], "objects", "{context}: {lost}");
+                let report = project.piton(&["git", "restore", "1", "--json"]).done().json();
+                assert_eq!(kinds(&report["restored"]), ["objects objects"], "{context}");
+                assert_eq!(project.view(), before, "{context}");
+                project.assert_whole(&context);
+                let shown = project.piton(&["git", "show", "1", "--json"]).done().json();
+                assert_eq!(shown["differences"], json!([]), "{context}");
+            }
+        }
+    }
+}
+
+/// What `git gc` removes is no loss: no ref reached it.
+#[test]
+fn objects_that_gc_removed_are_not_named() {
+    let project = GitProject::new(Shape::Clone).expect("a clone");
+    project.shell("git commit -q --allow-empty -m gone && git reset -q --soft HEAD~1");
+    project.turn("t1", "git reflog expire --expire=now HEAD main; git prune --expire=now");
+    let shown = project.piton(&["git", "show", "1", "--json"]).done().json();
+    assert!(!kinds(&shown["differences"]).contains(&"objects objects".to_owned()), "{shown}");
+    let plain = project.piton(&["git", "restore", "1", "--json"]).done().json();
+    assert_eq!(plain["outcome"], "nothing_to_do", "{plain}");
+    let all = project.piton(&["git", "restore", "1", "--all", "--json"]).done().json();
+    assert!(kinds(&all["restored"]).contains(&"objects objects".to_owned()), "{all}");
+}
+
+/// A tree or a blob alone, deep below a tip that is there.
+#[test]
+fn one_lost_object_below_a_tip_is_found() {
+    for object in ["HEAD~1", "HEAD~1^{tree}", "HEAD~1:f", "feature:g", "v2"] {
+        let project = GitProject::new(Shape::LinkedWorktree).expect("a worktree");
+        project.turn("t1", "true");
+        let id = project.git(&["rev-parse", object]);
+        let (first, rest) = id.trim().split_at(2);
+        fs::remove_file(project.common_dir().join("objects").join(first).join(rest)).expect("a loose object");
+        project.piton(&["git", "restore", "1"]).done();
+        project.assert_whole(object);
+    }
+}
