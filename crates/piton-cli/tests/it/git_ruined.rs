@@ -82,3 +82,39 @@ fn one_lost_object_below_a_tip_is_found() {
         project.assert_whole(object);
     }
 }
+
+#[test]
+fn a_repository_comes_back_after_the_whole_project_was_removed() {
+    for restores_files_first in [true, false] {
+        let project = GitProject::new(Shape::Clone).expect("a clone");
+        let before = project.view();
+        project.piton(&["take"]).done();
+        fs::remove_dir_all(&project.dir).expect("a project");
+        let dir = project.dir.to_str().expect("UTF-8").to_owned();
+        let piton = |args: &[&str]| {
+            crate::kit::run(crate::kit::in_dir(&project.sandbox, &project.sandbox.root()).args(["-C", &dir]).args(args))
+        };
+        if restores_files_first {
+            piton(&["restore", "1"]).done();
+            // Number 1 is the checkpoint that this restore made, which has no git state.
+            piton(&["git", "restore", "1"]).done();
+        } else {
+            piton(&["git", "restore", "1"]).done();
+            piton(&["restore", "1"]).done();
+        }
+        assert_eq!(project.view(), before);
+        project.assert_whole("back");
+        assert_eq!(project.git(&["status", "--porcelain"]), " M f\nA  staged\n");
+    }
+}
+
+#[test]
+fn a_prompt_after_the_loss_of_the_repository_means_the_state_before_it() {
+    let project = GitProject::new(Shape::Clone).expect("a clone");
+    let before = project.view();
+    project.turn("t1", "rm -rf .git; echo more > more");
+    project.turn("t2", "true");
+    let report = project.piton(&["git", "restore", "1", "--json"]).done().json();
+    assert_eq!(report["restored"][0]["kind"], "repository", "{report}");
+    assert_eq!(project.view(), before);
+}

@@ -44,16 +44,21 @@ fn recorded(record: &GitStateRecord, history: Option<&History>) -> RecordedGitSt
 }
 
 /// Finds the state that was recorded with a checkpoint, or a state by its id. Of several states at a checkpoint it is the
-/// last one at which a turn began or that was taken by hand.
+/// last one at which a turn began or that was taken by hand. Of a checkpoint without a state, because the repository was
+/// gone by then or the checkpoint was made by a restore, it is the last one before.
 pub(super) fn resolve(store: &Store, project: &Project, name: &str) -> Result<GitStateRecord> {
     let history = History::of(store, project);
-    let found = history.and_then(|history| history.find(name).map(|checkpoint| checkpoint.id));
+    let found = history.and_then(|history| history.find(name).map(|checkpoint| (checkpoint.id, checkpoint.time)));
     let log = || store.git_states.log(project.id()).into_iter().rev();
     match found {
-        Ok(id) => {
+        Ok((id, time)) => {
             let at = |record: &GitStateRecord| record.checkpoint == Some(id);
             let row = log().find(|record| at(record) && record.moment == GitStateMoment::Row);
-            row.or_else(|| log().find(at)).ok_or_else(|| nothing_recorded(name))
+            let is_before = |record: &GitStateRecord| {
+                record.time.secs <= time.secs && record.moment != GitStateMoment::BeforeChange
+            };
+            let found = row.or_else(|| log().find(at)).or_else(|| log().find(is_before));
+            found.ok_or_else(|| nothing_recorded(name))
         }
         Err(error) => match store.git_states.find(project.id(), name)? {
             Some(record) => Ok(record),

@@ -81,9 +81,10 @@ impl RepositoryWriter {
         Ok(Self { dir, path: common.to_owned(), dir_mode, dir_modes: BTreeMap::new(), guard })
     }
 
-    /// Creates the directory for a repository that is rebuilt, and opens it.
+    /// Creates the directory for a repository that is rebuilt, and opens it. The project around it may be gone, too.
     pub(crate) fn create(common: &Path, dir_mode: u16) -> Result<Self> {
         let failed = |error| Error::io("make the directory", common, error);
+        std::fs::create_dir_all(common.parent().unwrap_or(Path::new("/"))).map_err(failed)?;
         sys::create_dir(common, dir_mode.into()).map_err(failed)?;
         let dir = Dir::open(common).map_err(failed)?;
         dir.set_mode(dir_mode).map_err(failed)?;
