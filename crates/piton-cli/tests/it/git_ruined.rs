@@ -118,3 +118,37 @@ fn a_prompt_after_the_loss_of_the_repository_means_the_state_before_it() {
     assert_eq!(report["restored"][0]["kind"], "repository", "{report}");
     assert_eq!(project.view(), before);
 }
+
+/// D17: the lock of the index is held already when the undo removes the index.
+#[test]
+fn an_undo_removes_an_index_that_was_missing() {
+    let project = GitProject::new(Shape::Clone).expect("a clone");
+    let before = project.view();
+    project.turn("t1", "rm .git/index");
+    project.piton(&["git", "restore", "1", "--index"]).done();
+    assert_eq!(project.view().staged, before.staged);
+    let undone = project.piton(&["git", "undo", "--json"]).done().json();
+    assert_eq!((kinds(&undone["restored"]), &undone["left"]), (vec!["index index".to_owned()], &json!([])));
+    assert!(!project.dir.join(".git/index").exists() && !project.dir.join(".git/index.lock").exists());
+    project.piton(&["git", "undo"]).done();
+    assert_eq!(project.view(), before, "redo");
+}
+
+/// An empty `rebase-merge` is a rebase to git.
+#[test]
+fn an_undo_leaves_no_empty_directory_of_an_operation() {
+    let project = GitProject::new(Shape::Clone).expect("a clone");
+    project.shell(
+        "git commit -q -am wip; git checkout -q feature; echo other > f; git commit -q -am other; git rebase main",
+    );
+    assert!(project.dir.join(".git/rebase-merge/done").exists(), "a conflict");
+    project.turn("t1", "git rebase --abort; git worktree remove -f ../beside");
+    let aborted = project.git(&["status"]);
+    project.piton(&["git", "restore", "1", "--all", "--force"]).done();
+    assert!(project.git(&["status"]).contains("rebase in progress"));
+    project.piton(&["git", "undo"]).done();
+    assert_eq!(project.git(&["status"]), aborted);
+    for name in ["rebase-merge", "worktrees"] {
+        assert!(!project.dir.join(".git").join(name).exists(), "{name}");
+    }
+}

@@ -255,9 +255,12 @@ fn carry_out(
             }
             GitAction::File { path, file: Some(_) } if is_guarded(path) => {}
             GitAction::File { path, file: Some(file) } => place_file(writer, path, file)?,
+            // The lock is held already.
+            GitAction::File { path, file: None } if is_guarded(path) => writer.remove_locked(path)?,
             GitAction::File { path, file: None } => {
                 if present.files.contains_key(path) {
                     writer.remove(path)?;
+                    remove_dirs_around(writer, path);
                 }
             }
             GitAction::Pointer { link, text } => place_pointer(link, text)?,
@@ -265,6 +268,17 @@ fn carry_out(
         }
     }
     Ok(())
+}
+
+/// Removes the directories around a removed file that are empty now and that git makes for an operation only: an empty
+/// `rebase-merge` is a rebase.
+fn remove_dirs_around(writer: &RepositoryWriter, path: &[u8]) {
+    const LASTING: [&[u8]; 7] = [b"branches", b"hooks", b"info", b"logs", b"modules", b"objects", b"refs"];
+    let first = path.split(|byte| *byte == b'/').next().unwrap_or_default();
+    let mut dir = crate::relpath::split(path).0;
+    while !dir.is_empty() && !LASTING.contains(&first) && writer.remove_empty_dir(dir) {
+        dir = crate::relpath::split(dir).0;
+    }
 }
 
 fn place_file(writer: &RepositoryWriter, path: &[u8], file: &SmallFile) -> Result<()> {

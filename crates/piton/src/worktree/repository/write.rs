@@ -179,6 +179,20 @@ impl RepositoryWriter {
         }
     }
 
+    /// Removes a file whose lock the caller holds. A missing one is no failure.
+    pub(crate) fn remove_locked(&self, path: &[u8]) -> Result<()> {
+        match self.parent(path)?.remove(relpath::split(path).1) {
+            Err(error) if !sys::is_gone(&error) => Err(Error::io("remove", self.full(path), error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes a directory if it is empty. Returns true if it was.
+    pub(crate) fn remove_empty_dir(&self, path: &[u8]) -> bool {
+        let (parent, name) = relpath::split(path);
+        self.dir.open_dir(parent).is_ok_and(|parent| parent.remove_dir(name).is_ok())
+    }
+
     /// Creates a symbolic link, unless something has its name.
     pub(crate) fn place_link(&self, path: &[u8], target: &[u8]) -> Result<()> {
         let (dir, name) = (self.parent(path)?, relpath::split(path).1);
