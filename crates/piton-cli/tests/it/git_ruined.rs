@@ -2,6 +2,7 @@
 //! it brings back and leaves alone.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 
 use serde_json::{Value, json};
 
@@ -151,4 +152,74 @@ fn an_undo_leaves_no_empty_directory_of_an_operation() {
     for name in ["rebase-merge", "worktrees"] {
         assert!(!project.dir.join(".git").join(name).exists(), "{name}");
     }
+}
+
+/// A worktree's `gitdir` is a file that anybody can have written who made the repository.
+#[test]
+fn a_worktree_of_a_hostile_repository_is_not_placed_over_other_things() {
+    let project = GitProject::new(Shape::Clone).expect("a clone");
+    let home = project.sandbox.home();
+    let full = project.sandbox.root().join("full");
+    fs::create_dir_all(&full).and_then(|()| fs::write(full.join("file"), "")).expect("a file");
+    for (name, link) in [("one", home.join(".aliases")), ("two", full.join(".git"))] {
+        let own = project.dir.join(".git/worktrees").join(name);
+        fs::create_dir_all(&own).expect("a directory");
+        fs::write(own.join("gitdir"), format!("{}\n", link.display())).expect("a file");
+        fs::write(own.join("commondir"), "../..\n").expect("a file");
+        fs::write(own.join("HEAD"), "ref: refs/heads/main\n").expect("a file");
+    }
+    project.turn("t1", "git worktree prune");
+    let ran = project.piton(&["git", "restore", "1", "--json"]);
+    assert_eq!(
+        (ran.code(), kinds(&ran.json()["left"])),
+        (3, vec!["worktree one".to_owned(), "worktree two".to_owned()])
+    );
+    assert!(!home.join(".aliases").exists() && !full.join(".git").exists());
+    assert!(!project.dir.join(".git/worktrees/one").exists() && !project.dir.join(".git/worktrees/two").exists());
+}
+
+/// Any text can be in `packed-refs`: a name that is no ref names no file.
+#[test]
+fn a_name_in_packed_refs_that_is_no_ref_is_never_written() {
+    let project = GitProject::new(Shape::Clone).expect("a clone");
+    let git = project.dir.join(".git");
+    let id = project.git(&["rev-parse", "HEAD"]);
+    let names =
+        ["config", "hooks/post-checkout", "refs/heads/x.lock", "refs/heads/../../y", "../z", "/tmp/piton-test-z"];
+    let lines: String = names.iter().map(|name| format!("{} {name}\n", id.trim())).collect();
+    project.git(&["pack-refs", "--all"]);
+    let packed = fs::read_to_string(git.join("packed-refs")).expect("refs") + &lines;
+    fs::write(git.join("packed-refs"), packed).expect("refs");
+    project.turn("t1", "rm .git/packed-refs .git/config");
+    let config = project.piton(&["git", "show", "1", "--json"]).done().json();
+    assert!(!kinds(&config["differences"]).iter().any(|one| one.contains('z') || one.contains("x.lock")), "{config}");
+    project.piton(&["git", "restore", "1", "--all", "--force"]).done();
+    assert!(fs::read_to_string(git.join("config")).expect("a file").contains("[core]"));
+    for name in &names[1..] {
+        assert!(!git.join(name).exists(), "{name}");
+    }
+    project.piton(&["git", "undo"]).done();
+}
+
+#[test]
+fn a_head_that_is_a_link_comes_back_as_a_symbolic_ref() {
+    let project = GitProject::new(Shape::Clone).expect("a clone");
+    fs::remove_file(project.dir.join(".git/HEAD")).expect("HEAD");
+    symlink("refs/heads/main", project.dir.join(".git/HEAD")).expect("a link");
+    assert_eq!(project.git(&["symbolic-ref", "HEAD"]), "refs/heads/main\n");
+    project.turn("t1", "git symbolic-ref HEAD refs/heads/feature");
+    project.piton(&["git", "restore", "1", "--head"]).done();
+    assert_eq!(project.git(&["symbolic-ref", "HEAD"]), "refs/heads/main\n");
+    project.piton(&["git", "undo"]).done();
+    assert_eq!(project.git(&["symbolic-ref", "HEAD"]), "refs/heads/feature\n");
+}
+
+#[test]
+fn refs_behind_a_link_are_named_as_not_saved() {
+    let project = GitProject::new(Shape::Clone).expect("a clone");
+    let elsewhere = project.sandbox.root().join("heads");
+    fs::rename(project.dir.join(".git/refs/heads"), &elsewhere).expect("moved");
+    symlink(&elsewhere, project.dir.join(".git/refs/heads")).expect("a link");
+    let ran = project.piton(&["take"]).done();
+    assert!(ran.stderr.contains("refs behind a symbolic link (refs/heads) are not saved"), "{ran:?}");
 }

@@ -14,7 +14,7 @@ use crate::progress::Progress;
 use crate::project::Project;
 use crate::relpath::escape;
 use crate::settings::Settings;
-use crate::store::{GitChange, GitStateMoment, GitStateRecord, LINK_MODE, ProjectLock, Store};
+use crate::store::{FILE_MODE, GitChange, GitStateMoment, GitStateRecord, LINK_MODE, ProjectLock, Store};
 use crate::time::Moment;
 use crate::worktree::{
     RepositoryLock, RepositoryPlace, RepositoryWriter, place_pointer, remove_unfinished, rename_dir, temp_lock,
@@ -170,12 +170,14 @@ fn guarded_files(place: &RepositoryPlace, items: &[PlannedItem], packed: Option<
     let written = |wanted: &[u8]| {
         let mut actions = items.iter().flat_map(|one| &one.actions);
         actions.find_map(|action| match action {
-            GitAction::File { path, file: Some(file) } if path == wanted => Some(file.clone()),
+            GitAction::File { path, file: Some(file) } if path == wanted => Some(as_file(file)),
             _ => None,
         })
     };
     let mut all = Guarded::new();
-    for path in [place.own_path("HEAD"), place.own_path("index")] {
+    let is_written = |path: &Vec<u8>| written(path).is_some();
+    let paths = [place.own_path("HEAD"), place.own_path("index")].into_iter();
+    for path in paths.chain(Some(b"config".to_vec()).filter(is_written)) {
         match written(&path) {
             Some(file) => all.push((path, file.bytes.clone(), Some(mode_of(&file)))),
             None => all.push((path, guard.to_vec(), None)),
@@ -184,6 +186,14 @@ fn guarded_files(place: &RepositoryPlace, items: &[PlannedItem], packed: Option<
     let mode = packed.is_some().then_some(PACKED_MODE);
     all.push((b"packed-refs".to_vec(), packed.unwrap_or_else(|| guard.to_vec()), mode));
     all
+}
+
+/// Returns `HEAD` as a file if it is a link, as old versions of git made it.
+fn as_file(file: &SmallFile) -> SmallFile {
+    if file.mode & LINK_MODE != LINK_MODE {
+        return file.clone();
+    }
+    SmallFile { mode: FILE_MODE | 0o644, bytes: [b"ref: ", file.bytes.as_slice(), b"\n"].concat() }
 }
 
 fn mode_of(file: &SmallFile) -> u16 {
@@ -263,7 +273,7 @@ fn carry_out(
                     remove_dirs_around(writer, path);
                 }
             }
-            GitAction::Pointer { link, text } => place_pointer(link, text)?,
+            GitAction::Pointer { link, text, is_own } => place_pointer(link, text, *is_own)?,
             GitAction::Rebuild => {}
         }
     }
@@ -314,7 +324,7 @@ pub(super) fn rebuild(
     let objects = rebuilt?;
     if !target.place.is_linked() {
         let text = [b"gitdir: ", crate::sys::path_bytes(&target.place.own), b"\n"].concat();
-        place_pointer(&target.place.root.join(".git"), &text)?;
+        place_pointer(&target.place.root.join(".git"), &text, true)?;
     }
     Ok(objects)
 }

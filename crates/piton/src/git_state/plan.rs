@@ -17,8 +17,8 @@ pub(super) enum GitAction {
     Stash { log: Vec<u8>, top: Option<String> },
     /// Writes a small file, or removes it.
     File { path: Vec<u8>, file: Option<SmallFile> },
-    /// Creates the `.git` file of a worktree.
-    Pointer { link: std::path::PathBuf, text: Vec<u8> },
+    /// Creates the `.git` file of a worktree. That of a linked one only in a directory that is new or empty.
+    Pointer { link: std::path::PathBuf, text: Vec<u8>, is_own: bool },
     /// Creates the repository.
     Rebuild,
 }
@@ -119,7 +119,7 @@ impl GitPlanner<'_> {
             let (link, name) = (place.root.join(".git"), place.root.join(".git").display().to_string());
             let text = [b"gitdir: ", crate::sys::path_bytes(&place.own), b"\n"].concat();
             let to = Some(place.own.display().to_string());
-            self.add(GitItemKind::Repository, name, (None, to), vec![GitAction::Pointer { link, text }]);
+            self.add(GitItemKind::Repository, name, (None, to), vec![GitAction::Pointer { link, text, is_own: true }]);
         }
     }
 
@@ -226,6 +226,10 @@ impl GitPlanner<'_> {
         let is_meant = self.is_named(&["index"]) || self.options.is_index || self.options.is_all;
         let is_missing = now.is_none() && self.wants_all();
         if (is_meant || is_missing) && then.is_some() && then != now {
+            if self.then.is_link(&path) || self.now.is_link(&path) {
+                self.leave(GitItemKind::Index, "index", "it is a symbolic link");
+                return;
+            }
             let shared = self.then.place.own_path("sharedindex.");
             let shared = self.then.files.keys().filter(|path| path.starts_with(&shared));
             let shared = shared.filter(|path| !self.now.files.contains_key(*path));
@@ -245,14 +249,21 @@ impl GitPlanner<'_> {
             }
             let prefix = format!("worktrees/{name}/").into_bytes();
             let below = self.then.files.keys().filter(|path| path.starts_with(&prefix));
-            let mut actions: Vec<_> = below.map(|path| self.write(path)).collect();
+            let files: Vec<_> = below.map(|path| self.write(path)).collect();
+            let mut actions = Vec::new();
             let link = self.then.worktree_link(&name);
             let at = link.as_ref().map(|link| link.display().to_string());
             if let Some(link) = link {
+                // The repository names the file: it must not be any other one.
+                if link.file_name().is_none_or(|name| name != ".git") {
+                    self.leave(GitItemKind::Worktree, &name, "its `gitdir` does not name a `.git`");
+                    continue;
+                }
                 let own = self.then.place.common.join("worktrees").join(&name);
                 let text = [b"gitdir: ", crate::sys::path_bytes(&own), b"\n"].concat();
-                actions.push(GitAction::Pointer { link, text });
+                actions.push(GitAction::Pointer { link, text, is_own: false });
             }
+            actions.extend(files);
             self.add(GitItemKind::Worktree, name, (None, at), actions);
         }
     }

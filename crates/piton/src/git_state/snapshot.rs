@@ -79,17 +79,28 @@ impl GitSnapshot {
 
     /// Returns true if essential parts are missing, so that git does not recognise it as a repository.
     pub(super) fn is_ruined(&self) -> bool {
-        !self.files.contains_key(&b"HEAD"[..]) || !self.place.has_dir("refs") || !self.place.has_dir("objects")
+        self.bytes(b"HEAD").is_none_or(|bytes| bytes.trim_ascii().is_empty())
+            || !self.place.has_dir("refs")
+            || !self.place.has_dir("objects")
     }
 
     /// Returns `HEAD` of this worktree as text.
     pub(super) fn head(&self) -> Option<String> {
-        self.bytes(&self.place.own_path("HEAD")).map(text)
+        let file = self.files.get(&self.place.own_path("HEAD"))?;
+        let value = text(&file.bytes);
+        let is_link = file.mode & LINK_MODE == LINK_MODE;
+        // An empty file, as a power cut leaves it, is none.
+        (!value.is_empty()).then(|| if is_link { format!("ref: {value}") } else { value })
+    }
+
+    /// Returns true if a file is a symbolic link.
+    pub(super) fn is_link(&self, path: &[u8]) -> bool {
+        self.files.get(path).is_some_and(|file| file.mode & LINK_MODE == LINK_MODE)
     }
 
     /// Returns a hash of what is staged, or of the whole index if it cannot be parsed.
     pub(super) fn staged(&self) -> Option<ObjectId> {
-        let bytes = self.bytes(&self.place.own_path("index"))?;
+        let bytes = self.bytes(&self.place.own_path("index")).filter(|bytes| !bytes.is_empty())?;
         Some(staged_id(bytes).unwrap_or_else(|| content_id(bytes)))
     }
 
@@ -153,9 +164,21 @@ fn packed_refs(bytes: &[u8]) -> BTreeMap<String, String> {
     let refs = lines.filter_map(|line| {
         let line = std::str::from_utf8(line).ok()?;
         let (id, name) = line.split_once(' ')?;
-        is_id(id).then(|| (name.to_owned(), id.to_owned()))
+        (is_id(id) && is_ref_name(name)).then(|| (name.to_owned(), id.to_owned()))
     });
     refs.collect()
+}
+
+/// Returns true for a name that git accepts for a ref. `packed-refs` can have any text: no other name becomes a path.
+fn is_ref_name(name: &str) -> bool {
+    let is_bad = |byte: u8| byte.is_ascii_control() || b" ~^:?*[\\".contains(&byte);
+    let is_part = |part: &str| !part.is_empty() && !part.starts_with('.') && !part.ends_with(".lock");
+    name.starts_with("refs/")
+        && name.split('/').all(is_part)
+        && !name.contains("..")
+        && !name.contains("@{")
+        && !name.ends_with('.')
+        && !name.bytes().any(is_bad)
 }
 
 /// Returns `packed-refs` without one ref. Returns `None` if the ref is not in it.
@@ -214,6 +237,31 @@ mod tests {
         assert_eq!(String::from_utf8(without).expect("text"), expected);
         assert_eq!(without_packed(text.as_bytes(), "refs/tags/v"), None);
         assert_eq!(packed_refs(text.as_bytes()).len(), 3);
+    }
+
+    #[test]
+    fn a_name_in_packed_refs_that_git_refuses_is_no_ref() {
+        let bad = [
+            "config",
+            "hooks/post-checkout",
+            "/tmp/x",
+            "../x",
+            "refs/../config",
+            "refs/heads/../../config",
+            "refs/heads/a.lock",
+            "refs/heads/.a",
+            "refs/heads//a",
+            "refs/heads/",
+            "refs/heads/a b",
+            "refs/heads/a.",
+            "refs/heads/a@{1}",
+        ];
+        for name in bad {
+            assert_eq!(packed_refs(format!("{ID} {name}\n").as_bytes()).len(), 0, "{name}");
+        }
+        for name in ["refs/heads/a", "refs/heads/a/b.c", "refs/tags/\u{e4}", "refs/stash", "refs/heads/@"] {
+            assert_eq!(packed_refs(format!("{ID} {name}\n").as_bytes()).len(), 1, "{name}");
+        }
     }
 
     #[test]

@@ -150,6 +150,14 @@ impl Walk<'_> {
                 Kind::File | Kind::Link if self.listing.files.len() >= FILES_MAX => {
                     return Err(io::Error::other(format!("there are more than {FILES_MAX} small files in it")));
                 }
+                // A link to a name below `refs` is how old versions of git wrote a symbolic ref.
+                Kind::Link
+                    if is_in_refs(&below)
+                        && !dir.read_link(&CString::new(&name[..])?).is_ok_and(|to| to.starts_with(b"refs/")) =>
+                {
+                    self.leave_out("refs behind a symbolic link", &below);
+                    self.listing.files.push(RepositoryFile { path: below, stat });
+                }
                 Kind::File | Kind::Link => self.listing.files.push(RepositoryFile { path: below, stat }),
                 Kind::Special => {}
             }
@@ -195,6 +203,11 @@ impl Walk<'_> {
     fn leave_out(&mut self, what: &str, path: &[u8]) {
         self.listing.left_out.push(format!("{what} ({})", escape(path)));
     }
+}
+
+/// Returns true for the directory of refs and what is in it.
+fn is_in_refs(path: &[u8]) -> bool {
+    path == b"refs" || path.starts_with(b"refs/")
 }
 
 /// Returns true for a file that belongs to a running process and not to the state of the repository.

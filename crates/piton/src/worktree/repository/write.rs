@@ -306,13 +306,19 @@ pub(crate) fn busy_error(locks: &[PathBuf]) -> Option<Error> {
     locks.first().map(|lock| busy(lock))
 }
 
-/// Creates the `.git` file of a worktree, and its directory. Something that exists there is left.
-pub(crate) fn place_pointer(link: &Path, text: &[u8]) -> Result<()> {
+/// Creates the `.git` file of a worktree, and its directory. Something that exists there is left. Unless it is the
+/// worktree's own, the directory must be new or empty: a repository can name any.
+pub(crate) fn place_pointer(link: &Path, text: &[u8], is_own: bool) -> Result<()> {
     if sys::stat_path(link).is_ok() {
         return Ok(());
     }
     let failed = |error| Error::io("make", link, error);
     let dir = link.parent().unwrap_or(Path::new("/"));
+    if !is_own && !fsx::names_in(dir)?.is_empty() {
+        return Err(
+            Error::new(ErrorKind::Invalid, format!("make {}", link.display())).because("its directory has other files")
+        );
+    }
     std::fs::create_dir_all(dir).map_err(failed)?;
     let dir = Dir::open(dir).map_err(failed)?;
     let name = link.file_name().unwrap_or_default().as_encoded_bytes();
