@@ -2,7 +2,8 @@
 //! it brings back and leaves alone.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt as _, symlink};
+use std::path::Path;
 
 use serde_json::{Value, json};
 
@@ -151,6 +152,25 @@ fn an_undo_leaves_no_empty_directory_of_an_operation() {
     assert_eq!(project.git(&["status"]), aborted);
     for name in ["rebase-merge", "worktrees"] {
         assert!(!project.dir.join(".git").join(name).exists(), "{name}");
+    }
+}
+
+#[test]
+fn files_keep_their_modes_and_new_ones_have_those_of_head() {
+    for (private, shared) in [(0o600, false), (0o664, true)] {
+        let project = GitProject::new(Shape::Clone).expect("a clone");
+        let git = project.dir.join(".git");
+        project.shell("git pack-refs --all; git branch -f other HEAD");
+        let change = if shared { "chmod -R g+w .git" } else { "chmod -R go-rwx .git" };
+        project.shell(change);
+        project.turn("t1", "git update-ref refs/heads/other HEAD~1; git branch -D feature; git stash drop");
+        project.shell(change);
+        project.piton(&["git", "restore", "1", "--force"]).done();
+        let names = ["HEAD", "packed-refs", "refs/stash", "logs/refs/stash", "refs/heads/other", "refs/heads/feature"];
+        let check = |names: &[&str]| names.iter().for_each(|name| assert_eq!(mode(&git.join(name)), private, "{name}"));
+        check(&names);
+        project.piton(&["git", "undo"]).done();
+        check(&names[..5]);
     }
 }
 

@@ -20,8 +20,6 @@ use crate::worktree::{
     RepositoryLock, RepositoryPlace, RepositoryWriter, place_pointer, remove_unfinished, rename_dir, temp_lock,
 };
 
-/// Permission bits of `packed-refs`.
-const PACKED_MODE: u16 = 0o644;
 /// Permission bits of the directory of a repository that is rebuilt, if the state has none.
 const REPOSITORY_MODE: u16 = 0o755;
 
@@ -81,7 +79,7 @@ pub(super) fn apply(target: &GitTarget<'_>, present: &GitSnapshot, plan: &mut Gi
     let (states, project) = (&target.store.git_states, target.project.id());
     let guard = format!("piton {project} {}.{:09}\n", target.now.secs, target.now.nanos).into_bytes();
     let writer = RepositoryWriter::open(&target.place.common, guard.clone())?;
-    let guarded = guarded_files(target.place, &plan.items, packed_after(present, &plan.items), &guard);
+    let guarded = guarded_files(present, &plan.items, &guard);
     states.note_locks(target.locked, project, &target.place.common, &lock_files(&guarded, &plan.items, &guard))?;
     let mut locks = Vec::new();
     let applied = apply_locked(target, &writer, &guarded, &mut locks, present, plan);
@@ -166,7 +164,8 @@ fn lock_files(guarded: &Guarded, items: &[PlannedItem], guard: &[u8]) -> Vec<(Ve
 /// Files whose locks are held all the time: path, contents of the lock file, and the mode if these replace the file.
 type Guarded = Vec<(Vec<u8>, Vec<u8>, Option<u16>)>;
 
-fn guarded_files(place: &RepositoryPlace, items: &[PlannedItem], packed: Option<Vec<u8>>, guard: &[u8]) -> Guarded {
+fn guarded_files(present: &GitSnapshot, items: &[PlannedItem], guard: &[u8]) -> Guarded {
+    let place = &present.place;
     let written = |wanted: &[u8]| {
         let mut actions = items.iter().flat_map(|one| &one.actions);
         actions.find_map(|action| match action {
@@ -183,7 +182,8 @@ fn guarded_files(place: &RepositoryPlace, items: &[PlannedItem], packed: Option<
             None => all.push((path, guard.to_vec(), None)),
         }
     }
-    let mode = packed.is_some().then_some(PACKED_MODE);
+    let packed = packed_after(present, items);
+    let mode = packed.as_ref().and_then(|_| present.files.get(&b"packed-refs"[..])).map(mode_of);
     all.push((b"packed-refs".to_vec(), packed.unwrap_or_else(|| guard.to_vec()), mode));
     all
 }

@@ -33,6 +33,8 @@ pub(crate) struct RepositoryWriter {
     path: PathBuf,
     /// Permission bits of new directories.
     dir_mode: u16,
+    /// Permission bits of new files without recorded ones.
+    file_mode: u16,
     /// Permission bits of some of them.
     dir_modes: BTreeMap<Vec<u8>, u16>,
     /// Contents of lock files that only keep others out. No other process writes the same.
@@ -78,7 +80,10 @@ impl RepositoryWriter {
         let failed = |error| Error::io("open", common, error);
         let dir = Dir::open(common).map_err(failed)?;
         let dir_mode = dir.stat().map_err(failed)?.mode & 0o777;
-        Ok(Self { dir, path: common.to_owned(), dir_mode, dir_modes: BTreeMap::new(), guard })
+        // Those of `HEAD` are as private, or as shared, as the repository is meant to be.
+        let head = dir.stat_at(c"HEAD").ok().filter(|stat| stat.kind == Kind::File);
+        let file_mode = head.map_or(NEW_FILE_MODE, |stat| stat.mode & 0o666);
+        Ok(Self { dir, path: common.to_owned(), dir_mode, file_mode, dir_modes: BTreeMap::new(), guard })
     }
 
     /// Creates the directory for a repository that is rebuilt, and opens it. The project around it may be gone, too.
@@ -89,7 +94,8 @@ impl RepositoryWriter {
         let dir = Dir::open(common).map_err(failed)?;
         dir.set_mode(dir_mode).map_err(failed)?;
         let guard = b"piton\n".to_vec();
-        Ok(Self { dir, path: common.to_owned(), dir_mode, dir_modes: BTreeMap::new(), guard })
+        let file_mode = NEW_FILE_MODE;
+        Ok(Self { dir, path: common.to_owned(), dir_mode, file_mode, dir_modes: BTreeMap::new(), guard })
     }
 
     /// Sets the permission bits of directories that are created. Others get those of the directory around them.
@@ -137,7 +143,8 @@ impl RepositoryWriter {
         }
     }
 
-    /// Takes the lock of a file. Fails with `Busy` if another process has it.
+    /// Takes the lock of a file. Fails with `Busy` if another process has it. Without `mode`, the file keeps the permission
+    /// bits that it has.
     ///
     /// The lock file gets its name when its contents are complete: one with other contents is another process's.
     pub(crate) fn lock(&self, path: &[u8], bytes: &[u8], mode: Option<u16>) -> Result<RepositoryLock> {
@@ -151,8 +158,10 @@ impl RepositoryWriter {
             Err(error) if !sys::is_gone(&error) => return Err(failed(error)),
             _ => {}
         }
+        let replaced = || dir.stat_at(&CString::new(name.as_slice()).ok()?).ok().filter(|stat| stat.kind == Kind::File);
+        let mode = mode.or_else(|| Some(replaced()?.mode & 0o777)).unwrap_or(self.file_mode);
         let mut file = self.dir.create(&temp).map_err(failed)?;
-        let written = file.write_all(bytes).and_then(|()| sys::set_file_mode(&file, mode.unwrap_or(NEW_FILE_MODE)));
+        let written = file.write_all(bytes).and_then(|()| sys::set_file_mode(&file, mode));
         let written = written.and_then(|()| file.sync_all());
         let linked = written.and_then(|()| dir.hard_link_from(&self.dir, &temp, &lock));
         let removed = self.dir.remove(&temp);
