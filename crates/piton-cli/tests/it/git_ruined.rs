@@ -243,3 +243,20 @@ fn refs_behind_a_link_are_named_as_not_saved() {
     let ran = project.piton(&["take"]).done();
     assert!(ran.stderr.contains("refs behind a symbolic link (refs/heads) are not saved"), "{ran:?}");
 }
+
+#[test]
+fn a_deleted_branch_comes_back_with_its_upstream() {
+    let project = GitProject::new(Shape::Clone).expect("a clone");
+    project.git(&["branch", "-q", "-u", "origin/main", "feature"]);
+    project.git(&["config", "branch.feature.description", "two\nlines [branch \"other\"]"]);
+    let section = project.git(&["config", "--get-regexp", "^branch.feature"]);
+    project.turn("t1", "git branch -D feature; git config user.name later");
+    let lost = project.view();
+    assert!(!lost.config.contains("branch.feature"), "{}", lost.config);
+    project.piton(&["git", "restore", "1"]).done();
+    assert_eq!(project.git(&["rev-parse", "--abbrev-ref", "feature@{upstream}"]), "origin/main\n");
+    assert_eq!(project.git(&["config", "--get-regexp", "^branch.feature"]), section);
+    assert!(project.view().config.contains("user.name=later"), "what was set since stays");
+    project.piton(&["git", "undo"]).done();
+    assert_eq!(project.view(), lost);
+}

@@ -7,6 +7,7 @@ use super::options::GitRestoreOptions;
 use super::snapshot::{GitSnapshot, SmallFile, StashEntry, stash_log};
 use super::{GitItem, GitItemKind, GitLeft};
 use crate::id::{ObjectId, content_id};
+use crate::store::LINK_MODE;
 
 /// One change of the repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,10 +39,12 @@ pub(super) struct GitPlan {
 
 /// Plans a restore of a recorded state.
 pub(super) fn plan(then: &GitSnapshot, now: &GitSnapshot, id: ObjectId, options: &GitRestoreOptions<'_>) -> GitPlan {
-    let mut planner = GitPlanner { then, now, id, options, plan: GitPlan::default(), found: BTreeSet::new() };
+    let mut planner =
+        GitPlanner { then, now, id, options, plan: GitPlan::default(), found: BTreeSet::new(), config: None };
     planner.pointer();
     planner.head();
     planner.refs();
+    planner.upstreams();
     planner.stash();
     planner.index();
     planner.worktrees();
@@ -60,6 +63,7 @@ pub(super) fn plan(then: &GitSnapshot, now: &GitSnapshot, id: ObjectId, options:
     planner.plan
 }
 
+const CONFIG: &[u8] = b"config";
 /// Name of the object files.
 pub(super) const OBJECTS: &str = "objects";
 /// Reason why a single ref cannot be restored.
@@ -73,6 +77,8 @@ struct GitPlanner<'a> {
     plan: GitPlan,
     /// Names from the options that were found.
     found: BTreeSet<String>,
+    /// The configuration with the upstreams of branches that come back, if it changes.
+    config: Option<SmallFile>,
 }
 
 fn file_id(file: Option<&SmallFile>) -> Option<String> {
@@ -161,6 +167,32 @@ impl GitPlanner<'_> {
                 }
                 _ => {}
             }
+        }
+    }
+
+    /// Adds the sections of the branches that come back to the configuration, from which `git branch -D` removed them.
+    fn upstreams(&mut self) {
+        let (then, now) = (self.then.bytes(CONFIG).unwrap_or_default(), self.now.files.get(CONFIG));
+        let Some(now) = now.filter(|now| !now.bytes.is_empty() && now.mode & LINK_MODE != LINK_MODE) else { return };
+        if self.options.is_all && self.options.is_forced {
+            return;
+        }
+        let mut new = now.clone();
+        for one in self.plan.items.iter().filter(|one| one.item.kind == GitItemKind::Branch && one.item.from.is_none())
+        {
+            let section = branch_section(then, &one.item.name);
+            if !section.is_empty() && branch_section(&now.bytes, &one.item.name).is_empty() {
+                if !new.bytes.ends_with(b"\n") {
+                    new.bytes.push(b'\n');
+                }
+                new.bytes.extend_from_slice(&section);
+            }
+        }
+        if new.bytes != now.bytes {
+            let values = (file_id(Some(now)), file_id(Some(&new)));
+            let action = GitAction::File { path: CONFIG.to_vec(), file: Some(new.clone()) };
+            self.add(GitItemKind::File, "config".to_owned(), values, vec![action]);
+            self.config = Some(new);
         }
     }
 
@@ -304,6 +336,25 @@ impl GitPlanner<'_> {
         actions.push(self.write(LIST));
         self.add(GitItemKind::Refs, "reftable".to_owned(), (file_id(now), file_id(then)), actions);
     }
+}
+
+/// Returns the lines of the section of a branch in a configuration.
+fn branch_section(config: &[u8], branch: &str) -> Vec<u8> {
+    let header = format!("[branch \"{}\"]", branch.replace('\\', "\\\\").replace('"', "\\\""));
+    let (mut section, mut is_inside) = (Vec::new(), false);
+    for line in config.split_inclusive(|byte| *byte == b'\n') {
+        let text = line.trim_ascii();
+        if text.starts_with(b"[") {
+            is_inside = text == header.as_bytes();
+        }
+        if is_inside {
+            section.extend_from_slice(text.strip_prefix(b"[").map_or(line, |_| line.trim_ascii_start()));
+            if !section.ends_with(b"\n") {
+                section.push(b'\n');
+            }
+        }
+    }
+    section
 }
 
 /// Returns true if one of two refs is a directory of the other.
