@@ -171,8 +171,15 @@ fn run_show(name: &str, context: &Context, output: &Output) -> anyhow::Result<()
     lines.extend((more > 0).then(|| format!("  … and {more} more")));
     output.text(&format!("Now it differs:\n{}", lines.join("\n")));
     let id = &recorded.short_id;
-    if differences.iter().any(|one| one.now.is_none()) {
+    let is_gone = |one: &&GitDifference| one.now.is_none() && one.then.is_some();
+    if differences.iter().filter(is_gone).any(comes_by_default) {
         output.hint(&format!("`piton git restore {id}` brings back what is missing"));
+    }
+    let is_more = |one: &GitDifference| comes_with_all(one) && !(is_gone(&one) && comes_by_default(one));
+    if differences.iter().any(|one| one.then.is_some() && is_more(one)) {
+        output.hint(&format!(
+            "`piton git restore {id} --all` brings back everything that is missing; with `--force`, also what differs"
+        ));
     }
     let is_moved = |one: &GitDifference| matches!(one.kind, GitItemKind::Branch | GitItemKind::Tag);
     if differences.iter().any(|one| is_moved(one) && one.then.is_some() && one.now.is_some()) {
@@ -185,6 +192,17 @@ fn run_show(name: &str, context: &Context, output: &Output) -> anyhow::Result<()
         output.hint(&format!("`piton git restore {id} --all --force` brings all refs back as they were"));
     }
     Ok(())
+}
+
+/// Returns true for a missing part that a restore without options brings back.
+fn comes_by_default(one: &GitDifference) -> bool {
+    !comes_with_all(one) || one.kind == GitItemKind::Head
+}
+
+/// Returns true for a part that only `--all` or its name brings back.
+fn comes_with_all(one: &GitDifference) -> bool {
+    use GitItemKind::{File, Head, Index, Ref, Remote};
+    matches!(one.kind, Head | Index | File | Ref | Remote)
 }
 
 /// Formats `ref: refs/heads/main; 2 branches, 0 tags, 1 stash entry`.
@@ -206,6 +224,7 @@ fn difference(one: &GitDifference) -> String {
     let kind = one.kind.word();
     let value = |text: &Option<String>| text.as_deref().map(short).unwrap_or_default();
     match (&one.then, &one.now) {
+        (Some(_), None) if one.kind == GitItemKind::Objects => format!("  {name} are gone ({})", value(&one.then)),
         (Some(_), None) => format!("  {kind} {name} is gone ({})", value(&one.then)),
         (None, Some(_)) => format!("  {kind} {name} is new"),
         _ if matches!(one.kind, GitItemKind::Index | GitItemKind::File | GitItemKind::Refs) => {
@@ -230,6 +249,14 @@ fn run_restore(args: &GitRestore, context: &Context, output: &Output) -> anyhow:
     let report = watch_to_the_end(output, |progress| {
         restore_git_state(&store, &project, &args.checkpoint, options, settings, now, progress)
     })?;
+    let is_plain = !args.all && !args.force && args.names.is_empty();
+    if report.outcome == GitRestoreOutcome::NothingToDo && is_plain {
+        output.json(&report);
+        output.text("Nothing to do: no branch, tag, stash entry or worktree of it is missing");
+        let id = report.state.short();
+        output.hint(&format!("`piton git show {id}` lists what else differs; `--all` brings it back, too"));
+        return Ok(());
+    }
     tell(&report, "Restored", output)
 }
 
@@ -269,6 +296,7 @@ fn item(item: &GitItem) -> String {
             format!("  {kind} {name}: {} -> {}", short(from), short(to))
         }
         (_, None) => format!("  {kind} {name} removed"),
+        (None, Some(to)) if item.kind == GitItemKind::Objects => format!("  {name}: {to}"),
         (None, Some(to)) if item.kind != GitItemKind::Stash => format!("  {kind} {name} at {}", short(to)),
         _ => format!("  {kind} {name}"),
     }

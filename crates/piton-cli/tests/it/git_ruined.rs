@@ -244,6 +244,33 @@ fn refs_behind_a_link_are_named_as_not_saved() {
     assert!(ran.stderr.contains("refs behind a symbolic link (refs/heads) are not saved"), "{ran:?}");
 }
 
+/// As a power cut leaves them.
+#[test]
+fn empty_files_count_as_missing() {
+    let project = GitProject::new(Shape::Clone).expect("a clone");
+    let before = project.view();
+    project.turn("t1", "for file in HEAD refs/heads/main index config; do : > .git/$file; done");
+    project.piton(&["git", "restore", "1"]).done();
+    assert_eq!(project.view(), before);
+}
+
+#[test]
+fn reflogs_that_are_gone_come_back_with_everything() {
+    for line in ["rm -rf .git/logs", "git reflog expire --expire=now --all && git gc -q --prune=now"] {
+        let project = GitProject::new(Shape::Clone).expect("a clone");
+        project.shell("git commit -q --amend -m amended");
+        let (log, stash) = (project.git(&["reflog"]), project.git(&["stash", "list"]));
+        project.turn("t1", line);
+        assert_ne!(project.git(&["reflog"]), log);
+        let shown = project.piton(&["git", "show", "1"]).done();
+        assert!(shown.stdout.contains("logs/HEAD is gone") && shown.stderr.contains("--all"), "{shown:?}");
+        project.piton(&["git", "restore", "1", "--all"]).done();
+        assert_eq!((project.git(&["reflog"]), project.git(&["stash", "list"])), (log, stash), "{line}");
+        project.assert_whole(line);
+        project.git(&["show", "HEAD@{1}"]);
+    }
+}
+
 #[test]
 fn a_deleted_branch_comes_back_with_its_upstream() {
     let project = GitProject::new(Shape::Clone).expect("a clone");
@@ -259,4 +286,15 @@ fn a_deleted_branch_comes_back_with_its_upstream() {
     assert!(project.view().config.contains("user.name=later"), "what was set since stays");
     project.piton(&["git", "undo"]).done();
     assert_eq!(project.view(), lost);
+}
+
+#[test]
+fn what_a_plain_restore_does_not_bring_back_is_hinted_at() {
+    let project = GitProject::new(Shape::Clone).expect("a clone");
+    project
+        .turn("t1", "git notes remove HEAD; git update-ref -d refs/notes/commits; rm .git/description; git reset -q");
+    let shown = project.piton(&["git", "show", "1"]).done();
+    assert!(!shown.stderr.contains("brings back what is missing") && shown.stderr.contains("--all"), "{shown:?}");
+    let ran = project.piton(&["git", "restore", "1"]).done();
+    assert!(ran.stdout.starts_with("Nothing to do") && ran.stderr.contains("--all"), "{ran:?}");
 }

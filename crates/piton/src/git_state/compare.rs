@@ -52,6 +52,10 @@ pub(super) fn differences(then: &GitSnapshot, now: Option<&GitSnapshot>) -> Vec<
         let at = then.worktree_link(name).map(|link| link.display().to_string());
         note(GitItemKind::Worktree, name.clone(), at.or_else(|| Some(name.clone())), None);
     }
+    for path in lost_logs(then, now) {
+        let value = then.bytes(&path).map(|bytes| content_id(bytes).to_string());
+        note(GitItemKind::File, String::from_utf8_lossy(&path).into_owned(), value, None);
+    }
     for (path, file) in then.files.iter().filter(|(path, _)| is_plain_file(path, then)) {
         if now.bytes(path) != Some(&file.bytes) {
             let id = |bytes: &[u8]| content_id(bytes).to_string();
@@ -81,6 +85,19 @@ pub(super) fn is_plain_file(path: &[u8], then: &GitSnapshot) -> bool {
             || name.starts_with(b"sharedindex.")
     };
     !is_special(name) && !is_special(first) && (name != b"worktrees" || in_own != path)
+}
+
+/// Returns the paths of reflogs that are missing or empty now, of `HEAD` and of refs that exist. The stash is its reflog.
+pub(super) fn lost_logs(then: &GitSnapshot, now: &GitSnapshot) -> Vec<Vec<u8>> {
+    let refs = now.refs();
+    let head = then.place.own_path("logs/HEAD");
+    let is_log = |path: &[u8]| {
+        let name = path.strip_prefix(b"logs/").and_then(|name| std::str::from_utf8(name).ok());
+        path == head || name.is_some_and(|name| refs.contains_key(name))
+    };
+    let is_empty = |side: &GitSnapshot, path: &[u8]| side.bytes(path).is_none_or(<[u8]>::is_empty);
+    let logs = then.files.keys().filter(|path| is_log(path) && !is_empty(then, path) && is_empty(now, path));
+    logs.cloned().collect()
 }
 
 /// Returns the kind of a ref by its name.

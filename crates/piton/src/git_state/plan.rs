@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::compare::{is_plain_file, kind_of_ref, short_name};
+use super::compare::{is_plain_file, kind_of_ref, lost_logs, short_name};
 use super::options::GitRestoreOptions;
 use super::snapshot::{GitSnapshot, SmallFile, StashEntry, stash_log};
 use super::{GitItem, GitItemKind, GitLeft};
@@ -301,14 +301,24 @@ impl GitPlanner<'_> {
     }
 
     fn files(&mut self) {
+        for path in lost_logs(self.then, self.now) {
+            let name = String::from_utf8_lossy(&path).into_owned();
+            if self.is_named(&[&name]) || self.wants_all() {
+                let values = (file_id(self.now.files.get(&path)), file_id(self.then.files.get(&path)));
+                self.add(GitItemKind::File, name, values, vec![self.write(&path)]);
+            }
+        }
         for (path, file) in self.then.files.iter().filter(|(path, _)| is_plain_file(path, self.then)) {
             let name = String::from_utf8_lossy(path).into_owned();
             let is_meant = self.is_named(&[&name]) || self.wants_all();
             let current = self.now.files.get(path);
-            if !is_meant || current.is_some_and(|current| current.bytes == file.bytes) {
+            let is_config = path == CONFIG;
+            let new = self.config.as_ref().filter(|_| is_config).or(current);
+            if !is_meant || new.is_some_and(|new| new.bytes == file.bytes) {
                 continue;
             }
-            if current.is_some() && !self.options.is_forced {
+            // An empty file, as a power cut leaves it, is none.
+            if current.is_some_and(|current| !current.bytes.is_empty()) && !self.options.is_forced {
                 self.leave(GitItemKind::File, &name, "it exists and differs; it is replaced by force only");
                 continue;
             }
