@@ -202,14 +202,11 @@ fn mode_of(file: &SmallFile) -> u16 {
 
 /// Returns `packed-refs` without the refs that are deleted, if it changes.
 fn packed_after(present: &GitSnapshot, items: &[PlannedItem]) -> Option<Vec<u8>> {
-    let mut packed: Option<Vec<u8>> = None;
-    for action in items.iter().flat_map(|one| &one.actions) {
-        if let GitAction::Ref { name, to: None, .. } = action {
-            let current = packed.as_deref().or_else(|| present.bytes(b"packed-refs")).unwrap_or_default();
-            packed = without_packed(current, name).or(packed);
-        }
-    }
-    packed
+    let deleted = items.iter().flat_map(|one| &one.actions).filter_map(|action| match action {
+        GitAction::Ref { name, to: None, .. } => Some(name.as_bytes()),
+        _ => None,
+    });
+    without_packed(present.bytes(b"packed-refs").unwrap_or_default(), &deleted.collect())
 }
 
 /// D16: records the state before, with the changes that follow. Fails if it cannot be recorded as a whole.

@@ -181,13 +181,13 @@ fn is_ref_name(name: &str) -> bool {
         && !name.bytes().any(is_bad)
 }
 
-/// Returns `packed-refs` without one ref. Returns `None` if the ref is not in it.
-pub(super) fn without_packed(bytes: &[u8], name: &str) -> Option<Vec<u8>> {
+/// Returns `packed-refs` without some refs. Returns `None` if none of them is in it.
+pub(super) fn without_packed(bytes: &[u8], names: &BTreeSet<&[u8]>) -> Option<Vec<u8>> {
     let (mut kept, mut is_dropped, mut is_found) = (Vec::new(), false, false);
     for line in bytes.split_inclusive(|byte| *byte == b'\n') {
         if !line.starts_with(b"^") {
             let of = line.trim_ascii_end().splitn(2, |byte| *byte == b' ').nth(1);
-            is_dropped = !line.starts_with(b"#") && of == Some(name.as_bytes());
+            is_dropped = !line.starts_with(b"#") && of.is_some_and(|of| names.contains(of));
         }
         is_found |= is_dropped;
         if !is_dropped {
@@ -232,10 +232,10 @@ mod tests {
     fn a_ref_is_removed_from_packed_refs_with_its_peeled_line() {
         let text =
             format!("# pack-refs with: peeled\n{ID} refs/heads/a\n{ID} refs/tags/v1\n^{OTHER}\n{ID} refs/tags/v2\n");
-        let without = without_packed(text.as_bytes(), "refs/tags/v1").expect("it is there");
+        let without = without_packed(text.as_bytes(), &BTreeSet::from([&b"refs/tags/v1"[..]])).expect("it is there");
         let expected = format!("# pack-refs with: peeled\n{ID} refs/heads/a\n{ID} refs/tags/v2\n");
         assert_eq!(String::from_utf8(without).expect("text"), expected);
-        assert_eq!(without_packed(text.as_bytes(), "refs/tags/v"), None);
+        assert_eq!(without_packed(text.as_bytes(), &BTreeSet::from([&b"refs/tags/v"[..]])), None);
         assert_eq!(packed_refs(text.as_bytes()).len(), 3);
     }
 

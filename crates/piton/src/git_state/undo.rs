@@ -1,6 +1,8 @@
 //! Undoes the last restore of a repository: each change is reversed if the repository still has what the restore wrote.
 //! An undo is a change itself, which the next undo reverses.
 
+use std::collections::BTreeMap;
+
 use super::apply::{GitTarget, apply};
 use super::plan::{GitAction, GitPlan, PlannedItem};
 use super::restore::report;
@@ -49,8 +51,9 @@ pub fn undo_git_restore(
             .with_hint(crate::hint::Hint::ListGitStates));
     };
     let mut plan = GitPlan::default();
+    let sides = [UndoSide::of(&before), UndoSide::of(&present)];
     for change in &last.changes {
-        match reversed(change, &before, &present) {
+        match reversed(change, &sides[0], &sides[1]) {
             Ok(one) => plan.items.extend(one),
             Err(why) => {
                 let kind = GitItemKind::parse(&change.kind).unwrap_or(GitItemKind::File);
@@ -69,20 +72,32 @@ pub fn undo_git_restore(
 
 const CHANGED: &str = "it was changed since";
 
+/// A snapshot with its refs.
+struct UndoSide<'a> {
+    snapshot: &'a GitSnapshot,
+    refs: BTreeMap<String, String>,
+}
+
+impl<'a> UndoSide<'a> {
+    fn of(snapshot: &'a GitSnapshot) -> Self {
+        Self { snapshot, refs: snapshot.refs() }
+    }
+}
+
 /// Returns the reverse of a change; `None` if it did not happen.
 fn reversed(
     change: &GitChange,
-    before: &GitSnapshot,
-    present: &GitSnapshot,
+    before: &UndoSide<'_>,
+    present: &UndoSide<'_>,
 ) -> std::result::Result<Option<PlannedItem>, &'static str> {
     let kind = GitItemKind::parse(&change.kind).ok_or("it was made by a later version")?;
     let path = unescape(change.path.as_bytes()).ok_or("its record is not valid")?;
-    let file_id = |side: &GitSnapshot| side.bytes(&path).map(|bytes| content_id(bytes).to_string());
-    let ref_of = |side: &GitSnapshot| side.refs().get(&String::from_utf8_lossy(&path).into_owned()).cloned();
-    let value = |side: &GitSnapshot| match kind {
-        GitItemKind::Head => side.head(),
-        GitItemKind::Index => side.staged().map(|id| id.to_string()),
-        GitItemKind::Stash => side.stash_value(),
+    let file_id = |side: &UndoSide<'_>| side.snapshot.bytes(&path).map(|bytes| content_id(bytes).to_string());
+    let ref_of = |side: &UndoSide<'_>| side.refs.get(&String::from_utf8_lossy(&path).into_owned()).cloned();
+    let value = |side: &UndoSide<'_>| match kind {
+        GitItemKind::Head => side.snapshot.head(),
+        GitItemKind::Index => side.snapshot.staged().map(|id| id.to_string()),
+        GitItemKind::Stash => side.snapshot.stash_value(),
         GitItemKind::Branch | GitItemKind::Tag | GitItemKind::Remote | GitItemKind::Ref => ref_of(side),
         _ => file_id(side),
     };
@@ -96,6 +111,7 @@ fn reversed(
     if from != change.to {
         return Err(CHANGED);
     }
+    let before = before.snapshot;
     let action = match kind {
         GitItemKind::Stash => {
             let (log, top) = stash_log(&before.stash());
