@@ -90,9 +90,12 @@ fn run_document(name: &str) {
             let (wanted, is) = (doc_then.text(&says.join("\n")), real_then.text(&said));
             let is_same = matches(&lines_of(&wanted), &lines_of(&is));
             assert!(is_same || is_update, "{place}\nis documented to say\n{wanted}\nand says\n{is}");
-            if !is_cut {
-                (doc, real) = (doc_then, real_then);
+            if is_cut {
+                // An update keeps what is written there, and only the names follow the rest of the document.
+                updates.push((step, command, with_names(&says.join("\n"), &doc, &real)));
+                continue;
             }
+            (doc, real) = (doc_then, real_then);
         }
         updates.push((step, command, said));
     }
@@ -101,13 +104,12 @@ fn run_document(name: &str) {
     }
 }
 
-/// Returns the document with the output of this run, except where the document abbreviates it.
+/// Returns the document with the output of this run. Abbreviated output gets the names of this run only.
 fn updated(text: &str, run: &[(Step, String, String)]) -> String {
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     // From the end, so that the numbers of earlier lines stay valid.
     for (step, command, said) in run.iter().rev() {
-        let says = step.says.as_ref().filter(|says| !says.iter().any(|line| line == "..."));
-        if let Some(says) = says {
+        if let Some(says) = &step.says {
             lines.splice(step.from..step.from + says.len(), said.lines().map(str::to_owned));
         }
         if !command.contains('\n') {
@@ -183,11 +185,11 @@ fn matches(wanted: &[&str], is: &[&str]) -> bool {
     }
 }
 
-/// Returns the command with the ids of the document replaced by those of this run.
-fn with_names(command: &str, documented: &Steady, real: &Steady) -> String {
+/// Returns the text with the ids of the document replaced by those of this run.
+fn with_names(text: &str, documented: &Steady, real: &Steady) -> String {
     let ids = documented.ids.iter().zip(&real.ids);
     let pairs = ids.chain(documented.projects.iter().zip(&real.projects));
-    pairs.fold(command.to_owned(), |command, (was, is)| command.replace(was.as_str(), is))
+    pairs.fold(text.to_owned(), |text, (was, is)| text.replace(was.as_str(), is))
 }
 
 /// A shell that runs one command after another.

@@ -270,7 +270,7 @@ fn a_purge_says_how_to_keep_the_file_out_and_that_works() {
     let take = || piton(&sandbox, ["take", "--json"]).done().json()["id"].as_str().expect("an id").to_owned();
     take();
     let purged = piton(&sandbox, ["purge", "-y", "it's [a] key"]).done();
-    let words = "every later checkpoint holds it again, a restore's own too, unless it is excluded or ignored";
+    let words = "later checkpoints, also those that a restore takes, hold it again unless it is excluded or ignored";
     assert!(purged.stderr.contains(words), "{purged:?}");
     let told = purged.stderr.split('`').nth(1).expect("a command").strip_prefix("piton ").expect("ours").to_owned();
     let ours = in_dir(&sandbox, &sandbox.project());
