@@ -97,9 +97,11 @@ impl Live {
     }
 }
 
-/// Deletes what nothing refers to, and lists what may be deleted next time. Fails with `Invalid` if this machine was added
-/// as one that deletes nothing, with `Damaged` if the bucket holds another repository, with `Denied` if the credentials do not permit to write tombs. Nothing is deleted if
-/// anything that could refer to objects cannot be read.
+/// Deletes what nothing refers to, and lists what may be deleted next time. Nothing is deleted if anything that could
+/// refer to objects cannot be read.
+///
+/// Fails with `Invalid` if this machine was added as one that deletes nothing, with `Damaged` if the bucket holds another
+/// repository, with `Denied` if the credentials do not permit to write tombs.
 pub fn collect(remote: &Remote, policy: CollectPolicy) -> Result<CollectReport> {
     let now = allowed_time(remote)?;
     collect_at(remote, policy, now)

@@ -2,7 +2,7 @@
 //!
 //! A checkpoint holds the files of one project at one point in time. All projects share one store, a bare git
 //! repository outside of them, which stock git can read. All input comes from the caller: the library reads no
-//! environment, no clock and no terminal, and starts no process.
+//! environment and no terminal, starts no process, and asks no clock but that of files.
 //!
 //! ```
 //! use piton::{CheckpointKind, History, Moment, Outcome, Progress, Project, Request, Settings, Store, take};
@@ -137,10 +137,9 @@ pub use recover::{
 };
 pub use relpath::{BadPath, parse as parse_path};
 pub use repair::{RepairOptions, RepairReport, repair};
-pub use restore::IgnoredFiles;
 pub use restore::{
-    Left, OtherWork, Restore, RestoreOptions, RestoreOutcome, RestorePlan, RestoreReport, RestoreTo, RulesChanged,
-    WhyLeft,
+    IgnoredFiles, Left, OtherWork, Restore, RestoreOptions, RestoreOutcome, RestorePlan, RestoreReport, RestoreTo,
+    RulesChanged, WhyLeft,
 };
 pub use revert::{
     InTheWay, RevertConflict, RevertOptions, RevertOutcome, RevertReport, RevertScope, restore_keeping_edits, revert,

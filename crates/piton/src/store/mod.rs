@@ -1,4 +1,5 @@
-//! The store: one bare git repository that all projects share. Touches nothing outside the base, and no user's files.
+//! The store: one bare git repository that all projects share. Touches nothing outside the base, except the object files
+//! of a user's repository, which it is handed open to link or copy them.
 //!
 //! Invariants, which hold between any two system calls, and so after a crash at any point:
 //!
