@@ -100,8 +100,9 @@ pub enum RestoreTo<'a> {
 /// let report = restore.apply()?;
 /// assert_eq!((report.written, report.removed), (vec![b"main.rs".to_vec()], vec![b"new.rs".to_vec()]));
 ///
-/// // The previous state is saved, and can be restored likewise. Restore::prepare(&store, &project, RestoreTo::Undo,
-/// options, &settings, now, &progress)?.apply()?; assert_eq!(std::fs::read_to_string(code.join("main.rs"))?, "oops");
+/// // The previous state is saved, and can be restored likewise.
+/// Restore::prepare(&store, &project, RestoreTo::Undo, options, &settings, now, &progress)?.apply()?;
+/// assert_eq!(std::fs::read_to_string(code.join("main.rs"))?, "oops");
 /// # Ok(())
 /// # }
 /// ```

@@ -171,11 +171,14 @@ fn merge(old: Option<Node>, new: Node) -> std::result::Result<Node, String> {
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let temp = tempfile::tempdir()?;
 /// # let base = temp.path().join("base");
-/// # let now = piton::Moment { secs: 1_773_635_760, nanos: 0, offset_secs: 0 }; let sessions =
-/// Sessions::in_base(&base); let id = SessionId::parse("login")?; sessions.write(&id, b"task: fix the login",
-/// RecordAuthor::Agent, now)?; sessions.update(&id, b"progress: [{step: tests, status: done}]", RecordAuthor::Agent,
-/// now)?; let record = sessions.read(&id)?.expect("just written"); assert!(record.resume(&id).is_some_and(|text|
-/// text.contains("fix the login"))); // the text with which an agent continues assert_eq!(sessions.list()?, [id]);
+/// # let now = piton::Moment { secs: 1_773_635_760, nanos: 0, offset_secs: 0 };
+/// let sessions = Sessions::in_base(&base);
+/// let id = SessionId::parse("login")?;
+/// sessions.write(&id, b"task: fix the login", RecordAuthor::Agent, now)?;
+/// sessions.update(&id, b"progress: [{step: tests, status: done}]", RecordAuthor::Agent, now)?;
+/// let record = sessions.read(&id)?.expect("just written");
+/// assert!(record.resume(&id).is_some_and(|text| text.contains("fix the login"))); // with which an agent continues
+/// assert_eq!(sessions.list()?, [id]);
 /// # Ok(())
 /// # }
 /// ```
