@@ -80,8 +80,8 @@ impl Ensured {
 fn explain(why: WhySkipped, settings: &Settings) -> Option<String> {
     match why {
         WhySkipped::Disabled | WhySkipped::AlreadyThisTurn | WhySkipped::Empty | WhySkipped::Superseded => None,
-        WhySkipped::TooBroad => Some("/, the home directory and what is around it are never taken".to_owned()),
-        WhySkipped::TooManyFiles => Some(format!("more files in scope than max_files allows ({})", settings.max_files)),
+        WhySkipped::TooBroad => Some(why.to_string()),
+        WhySkipped::TooManyFiles => Some(format!("{why} ({})", settings.max_files)),
         WhySkipped::Deadline => Some(format!(
             "it would have taken longer than deadline_ms allows ({} ms), and continues in the background",
             settings.deadline_ms

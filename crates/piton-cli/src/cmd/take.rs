@@ -3,7 +3,6 @@
 use std::time::Instant;
 
 use clap::Args;
-use piton::json::keyword;
 use piton::{CheckpointKind, Error, ErrorKind, Outcome, Report, Request, Settings, Skipped, WhySkipped, grouped, take};
 
 use crate::columns::counted;
@@ -102,21 +101,9 @@ pub(crate) fn run(args: &Take, context: &Context, output: &Output) -> anyhow::Re
 
 fn explain(why: WhySkipped, settings: &Settings) -> String {
     match why {
-        WhySkipped::Disabled => "automatic checkpoints are off".to_owned(),
-        WhySkipped::TooBroad => "this is /, your home directory or a directory around it".to_owned(),
-        WhySkipped::AlreadyThisTurn => "this turn had its checkpoint".to_owned(),
-        WhySkipped::Empty => "there are no files in scope".to_owned(),
-        WhySkipped::TooManyFiles => {
-            format!("there are more files in scope than max_files allows ({})", grouped(settings.max_files))
-        }
-        WhySkipped::Deadline => "it took too long".to_owned(),
-        WhySkipped::Busy => "another process held the store for too long".to_owned(),
-        WhySkipped::Superseded => "a newer checkpoint was taken".to_owned(),
-        WhySkipped::BeingCompleted => "an earlier checkpoint is still being completed".to_owned(),
-        WhySkipped::StoreFull => {
-            format!("the store would pass max_total_size_mb ({} MB)", grouped(settings.max_total_size_mb))
-        }
-        other => keyword(&other).replace('_', " "),
+        WhySkipped::TooManyFiles => format!("{why} ({})", grouped(settings.max_files)),
+        WhySkipped::StoreFull => format!("{why} ({} MB)", grouped(settings.max_total_size_mb)),
+        _ => why.to_string(),
     }
 }
 

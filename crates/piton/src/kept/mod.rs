@@ -8,6 +8,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use crate::error::{Error, Result};
 use crate::progress::Progress;
@@ -189,7 +190,7 @@ struct Keeping<'a> {
     progress: &'a Progress,
     home: Home<'a>,
     /// What the newest checkpoints of projects hold, by the directory of the project.
-    held: HashMap<PathBuf, HeldFiles>,
+    held: HashMap<PathBuf, Rc<HeldFiles>>,
     is_low: bool,
     /// Number of bytes that all copies take. Counted when the first copy may be needed.
     copied_bytes: Option<u64>,
@@ -207,7 +208,6 @@ impl Keeping<'_> {
         let root = Project::protecting_beside(&target.path, Some(self.store), &self.home);
         let held = self.held_in(root.as_deref());
         if held.is_repository(&target.path) {
-            self.held.insert(root.unwrap_or_default(), held);
             return;
         }
         let dir = if is_dir { Some(target.path.as_path()) } else { target.path.parent() };
@@ -227,13 +227,12 @@ impl Keeping<'_> {
         if let Err(error) = self.make(target, &held, root.as_deref()) {
             self.report.gaps.push(Gap::of(&target.path, GapReason::Failed(error.to_string())));
         }
-        self.held.insert(root.unwrap_or_default(), held);
     }
 
-    /// Takes what the newest checkpoint of a project holds out of the cache.
-    fn held_in(&mut self, root: Option<&Path>) -> HeldFiles {
-        let known = self.held.remove(root.unwrap_or(Path::new("")));
-        known.unwrap_or_else(|| HeldFiles::of(self.store, root, self.settings))
+    /// Returns what the newest checkpoint of a project holds.
+    fn held_in(&mut self, root: Option<&Path>) -> Rc<HeldFiles> {
+        let known = self.held.entry(root.unwrap_or(Path::new("")).to_owned());
+        Rc::clone(known.or_insert_with(|| Rc::new(HeldFiles::of(self.store, root, self.settings))))
     }
 
     /// Returns true if the newest set of a file has it as it is now, so that a command that is run again costs nothing.

@@ -86,11 +86,13 @@ impl RecoveryPublisher<'_> {
     /// Takes a checkpoint of the current files.
     fn save_first(&self, progress: &Progress) -> Result<()> {
         let request = Request { reason: format!("before {REASON}"), ..Request::default() };
-        let enabled = Settings { enabled: true, ..self.settings.clone() };
-        match take(self.store, self.project, &request, &enabled, self.now, progress)?.outcome {
+        // No checkpoint may be dropped while the recovery is about to need it. The next take enforces the limits.
+        let (max_snapshots, max_total_size_mb) = (u64::MAX.into(), 0);
+        let settings = Settings { enabled: true, max_snapshots, max_total_size_mb, ..self.settings.clone() };
+        match take(self.store, self.project, &request, &settings, self.now, progress)?.outcome {
             Outcome::Taken(_) | Outcome::Unchanged(_) => Ok(()),
             Outcome::Skipped(why) => Err(Error::new(ErrorKind::Invalid, "recover files")
-                .because(format!("the current files could not be saved first: {}", crate::json::keyword(&why)))),
+                .because(format!("the current files could not be saved first: {why}"))),
         }
     }
 }

@@ -217,7 +217,7 @@ impl schemars::JsonSchema for WhyLeft {
 
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
         // Keywords of its own, and those of the reasons for which files are skipped.
-        let own = ["changed", "in_the_way", "no_contents", "left_out_then", "purged", "failed"];
+        let own = WhyLeft::WORDS;
         let others = crate::skipped::SkipReason::ALL
             .map(crate::skipped::SkipReason::word)
             .into_iter()

@@ -35,6 +35,11 @@ pub enum WhyLeft {
 }
 
 impl WhyLeft {
+    /// The words of [`Self::word`] that are not those of a [`SkipReason`].
+    #[cfg(any(test, feature = "schema"))]
+    pub(super) const WORDS: [&str; 7] =
+        ["changed", "in_the_way", "needs_with_ignored", "no_contents", "left_out_then", "purged", "failed"];
+
     /// Returns the reason for a path that the checkpoint left out because of `why`.
     pub(super) fn left_out_then(why: SkipReason) -> Self {
         if why == SkipReason::Purged { Self::Purged } else { Self::LeftOutThen(why) }
@@ -66,6 +71,40 @@ impl std::fmt::Display for WhyLeft {
             Self::LeftOutThen(why) => write!(f, "it was there, and the checkpoint left it out ({why})"),
             Self::Purged => f.write_str("it was there, and a purge took it out of the checkpoint"),
             Self::Failed(error) => f.write_str(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_word_is_in_the_schema() {
+        let (skipped, failed) = (SkipReason::TooLarge, "No space left on device".to_owned());
+        let all = [
+            WhyLeft::OutOfScope(skipped),
+            WhyLeft::Changed,
+            WhyLeft::InTheWay,
+            WhyLeft::Ignored,
+            WhyLeft::NoContents,
+            WhyLeft::LeftOutThen(skipped),
+            WhyLeft::Purged,
+            WhyLeft::Failed(failed),
+        ];
+        for why in all {
+            let is_known = match why {
+                // A new reason needs a line above.
+                WhyLeft::OutOfScope(_) => SkipReason::ALL.iter().any(|one| one.word() == why.word()),
+                WhyLeft::Changed
+                | WhyLeft::InTheWay
+                | WhyLeft::Ignored
+                | WhyLeft::NoContents
+                | WhyLeft::LeftOutThen(_)
+                | WhyLeft::Purged
+                | WhyLeft::Failed(_) => WhyLeft::WORDS.contains(&why.word()),
+            };
+            assert!(is_known, "{why:?}");
         }
     }
 }

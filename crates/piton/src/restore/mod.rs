@@ -261,7 +261,7 @@ impl<'a> Restore<'a> {
             let objects = self.store.objects.open(&self._held)?;
             let new_objects = self.store.objects.new_objects(&objects, false);
             if self.survey_again(&objects, &new_objects)?.tree() != self.survey.tree() {
-                return Err(unsafe_to_restore("the files changed meanwhile"));
+                return Err(unsafe_to_restore("the files changed meanwhile", Hint::from("try again")));
             }
             (self.objects, self.new_objects) = (objects, Some(new_objects));
         }
@@ -339,7 +339,10 @@ impl<'a> Restore<'a> {
         let saved = match kept.outcome {
             Outcome::Taken(id) => (id, session_record),
             Outcome::Unchanged(id) => (id, self.newest.as_ref().and_then(|newest| newest.facts.record.clone())),
-            Outcome::Skipped(_) => return Err(unsafe_to_restore("the files as they are could not be saved first")),
+            Outcome::Skipped(why) => {
+                let why = format!("the current files could not be saved first: {why}");
+                return Err(unsafe_to_restore(&why, Hint::from("try again")));
+            }
         };
         // Undo tells the files that this restore creates from those that the safety checkpoint left out by their times.
         if self.survey.skipped.len() > NAMED_MAX {
@@ -523,8 +526,6 @@ fn reason(verb: Option<RestoreVerb>, target: &Checkpoint) -> String {
     }
 }
 
-fn unsafe_to_restore(why: &str) -> Error {
-    Error::new(ErrorKind::Invalid, "restore without losing something")
-        .because(why)
-        .with_hint(Hint::RaiseSetting { name: "max_files" }.nothing_touched())
+fn unsafe_to_restore(why: &str, hint: Hint) -> Error {
+    Error::new(ErrorKind::Invalid, "restore without losing something").because(why).with_hint(hint.nothing_touched())
 }

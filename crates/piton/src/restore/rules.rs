@@ -11,6 +11,7 @@ use super::plan::RestorePlan;
 use super::planner::{Planner, find_left_out};
 use super::{RulesChanged, unsafe_to_restore};
 use crate::error::{Error, ErrorKind, Result};
+use crate::hint::Hint;
 use crate::id::ObjectKind;
 use crate::relpath;
 use crate::skipped::{SkipReason, Skipped};
@@ -53,7 +54,8 @@ impl Planning<'_> {
         let survey = match survey_with(self.input, extra, self.new_objects)? {
             SurveyEnd::Done(survey) => survey,
             SurveyEnd::TooManyFiles => {
-                return Err(unsafe_to_restore("there are more files in scope than max_files allows"));
+                let hint = Hint::RaiseSetting { name: "max_files" };
+                return Err(unsafe_to_restore("there are more files in scope than max_files allows", hint));
             }
             SurveyEnd::Stopped(_) => return Err(stopped()),
         };

@@ -190,7 +190,7 @@ impl Run<'_> {
         match take(self.store, self.project, &request, &settings, self.now, self.progress)?.outcome {
             Outcome::Taken(_) | Outcome::Unchanged(_) => Ok(()),
             Outcome::Skipped(why) => Err(Error::new(ErrorKind::Invalid, "revert a turn")
-                .because(format!("the current files could not be saved first: {}", crate::json::keyword(&why)))),
+                .because(format!("the current files could not be saved first: {why}"))),
         }
     }
 

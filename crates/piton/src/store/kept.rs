@@ -11,7 +11,7 @@
 //! - U6. A set gets its name after its manifest and the names in it are synced. A directory with a temporary name is
 //!   never read as a set.
 //! - U7. No file in `data` is written to, and nothing of it is set; it is released by unlinking its name.
-//! - U8. A set that cannot be read is named, and neither offered nor released by age.
+//! - U8. A set that cannot be read is named, and not offered. Age and a full disk release it like any other.
 
 use std::fmt::Write as _;
 use std::fs;

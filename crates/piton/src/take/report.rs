@@ -109,6 +109,23 @@ pub enum WhySkipped {
     StoreFull,
 }
 
+impl std::fmt::Display for WhySkipped {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Disabled => "automatic checkpoints are off",
+            Self::TooBroad => "/, the home directory and what is around it are never taken",
+            Self::AlreadyThisTurn => "this turn had its checkpoint",
+            Self::Empty => "there are no files in scope",
+            Self::TooManyFiles => "there are more files in scope than max_files allows",
+            Self::Deadline => "it took too long",
+            Self::Busy => "another process held the store for too long",
+            Self::BeingCompleted => "an earlier checkpoint is still being completed",
+            Self::Superseded => "a newer checkpoint was taken",
+            Self::StoreFull => "the store would pass max_total_size_mb",
+        })
+    }
+}
+
 /// Report of a take.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
