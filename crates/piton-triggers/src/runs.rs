@@ -127,14 +127,16 @@ pub fn recipes(makefile: &str, targets: &[String]) -> Option<String> {
     let first = rules.iter().find(|rule| !rule.target.starts_with('.')).map(|rule| rule.target.clone());
     let targets: Vec<String> = if targets.is_empty() { first.into_iter().collect() } else { targets.to_vec() };
     let values = values(makefile);
+    let mut left = EXPANSIONS_MAX;
     let mut script = String::new();
     for (name, value) in &values {
-        let value = as_shell(value, &values, 0);
+        let value = as_shell(value, &values, 0, &mut left);
         script.push_str(&format!("{name}='{}'\n", value.trim().replace('\'', "'\\''")));
     }
     let mut done = Vec::new();
     for target in &targets {
-        recipe_of(target, &rules, &mut done, &mut |line| script.extend([&as_shell(line, &values, 0), "\n"]))?;
+        let add = &mut |line: &str| script.extend([&as_shell(line, &values, 0, &mut left), "\n"]);
+        recipe_of(target, &rules, &mut done, add)?;
     }
     Some(script)
 }
@@ -191,10 +193,12 @@ fn values(makefile: &str) -> Vec<(String, String)> {
 const VALUES_DEPTH_MAX: usize = 8;
 /// Length limit of a line with its variables replaced.
 const LINE_BYTES_MAX: usize = 16 << 10;
+/// Number of variables that are replaced in one makefile: nested ones multiply, also where their values are empty.
+const EXPANSIONS_MAX: usize = 10_000;
 
-/// Returns a line of a recipe as the shell would read it: `$(NAME)` is its value, or `${NAME}` if it has none, and `$$` is
-/// `$`.
-fn as_shell(recipe: &str, values: &[(String, String)], depth: usize) -> String {
+/// Returns a line of a recipe as the shell would read it: `$(NAME)` is its value, or `${NAME}` if it has none or `left`, the
+/// number of replacements that remain, is 0; `$$` is `$`.
+fn as_shell(recipe: &str, values: &[(String, String)], depth: usize, left: &mut usize) -> String {
     let mut line = String::new();
     let mut rest = recipe;
     while let Some(at) = rest.find('$') {
@@ -205,8 +209,11 @@ fn as_shell(recipe: &str, values: &[(String, String)], depth: usize) -> String {
         let is_name = |name: &str| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
         if let Some((name, after)) = inside.filter(|(name, _)| is_name(name)) {
             let value = values.iter().find(|(known, _)| known == name).map(|(_, value)| value);
-            match value.filter(|_| depth < VALUES_DEPTH_MAX && line.len() < LINE_BYTES_MAX) {
-                Some(value) => line.push_str(&as_shell(value, values, depth + 1)),
+            match value.filter(|_| depth < VALUES_DEPTH_MAX && line.len() < LINE_BYTES_MAX && *left > 0) {
+                Some(value) => {
+                    *left -= 1;
+                    line.push_str(&as_shell(value, values, depth + 1, left));
+                }
                 None => line.extend(["${", name, "}"]),
             }
             rest = after;
@@ -218,7 +225,8 @@ fn as_shell(recipe: &str, values: &[(String, String)], depth: usize) -> String {
     line + rest
 }
 
-/// Calls `add` with the lines of the recipe of a target, after those of the targets that it needs. Returns `None` if there is no such target.
+/// Calls `add` with the lines of the recipe of a target, after those of the targets that it needs. Returns `None` if there is
+/// no such target.
 fn recipe_of(target: &str, rules: &[Rule], done: &mut Vec<String>, add: &mut impl FnMut(&str)) -> Option<()> {
     if done.iter().any(|known| known == target) || done.len() > 64 {
         return Some(());

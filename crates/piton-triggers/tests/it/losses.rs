@@ -287,3 +287,15 @@ fn the_recipes_of_a_target_are_a_script() {
     assert_eq!(recipes(makefile, &["install".to_owned()]), None);
     assert!(recipes(makefile, &[]).is_some_and(|script| script.contains("cc -o")));
 }
+
+#[test]
+fn variables_that_multiply_are_replaced_within_limits() {
+    // Each variable names the next one 100 times, and the last one is empty: 100^7 replacements without a limit.
+    let mut makefile: String = ["AB", "BC", "CD", "DE", "EF", "FG", "GH"]
+        .map(|pair| format!("{} = {}\n", &pair[..1], format!("$({})", &pair[1..]).repeat(100)))
+        .concat();
+    makefile.push_str("H =\nclean:\n\trm -rf out $(A)\n");
+    let script = recipes(&makefile, &["clean".to_owned()]).expect("a target");
+    assert!(script.contains("rm -rf out "), "{script}");
+    assert!(script.len() < 1 << 20, "{} bytes", script.len());
+}
