@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use super::loss::{Found, Loss, LossKind, Run};
+use super::loss::{Found, Loss, Placeholder, Run};
 use super::place::{Cwd, target};
 use super::word::Word;
 
@@ -41,7 +41,7 @@ pub(super) struct Findings<'a> {
     /// Values that the command gives to variables; `None` for one that is not known.
     pub(super) values: HashMap<String, Vec<Option<String>>>,
     /// How the names that `find` or `xargs` fill in are lost, until it is known which those are.
-    pub(super) placeholder: Option<LossKind>,
+    pub(super) placeholder: Option<Placeholder>,
     /// The last `find` of the pipeline that only prints names.
     pub(super) printed: Option<Found>,
 }

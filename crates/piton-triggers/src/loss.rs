@@ -27,6 +27,8 @@ pub enum LossExtent {
     Below {
         /// Pattern of file names; `None` for all.
         names: Option<String>,
+        /// True if a directory whose name matches is lost with everything in it.
+        is_deep: bool,
     },
     /// Files below the directory that the git repository around it does not track.
     Untracked,
@@ -59,6 +61,14 @@ impl Loss {
     pub fn file(path: PathBuf, kind: LossKind) -> Self {
         Self { path, is_pattern: false, kind, extent: LossExtent::File }
     }
+}
+
+/// How the names that `find` or `xargs` fill in are lost.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Placeholder {
+    pub(super) kind: LossKind,
+    /// True if directories are lost with everything in them.
+    pub(super) is_deep: bool,
 }
 
 /// Starting points of a `find`, and the pattern of its `-name`.

@@ -9,7 +9,7 @@
 use std::path::{Path, PathBuf};
 
 use super::findings::Findings;
-use super::loss::{Found, Loss, LossExtent, LossKind};
+use super::loss::{Found, Loss, LossExtent, LossKind, Placeholder};
 use super::options::{OptionTable, Options};
 use super::place::{Cwd, normalise};
 use super::word::Word;
@@ -36,12 +36,13 @@ impl Findings<'_> {
         extent: &LossExtent,
         cwd: &Cwd,
     ) {
+        let is_deep = matches!(extent, LossExtent::Tree | LossExtent::Below { is_deep: true, .. });
         for word in words {
-            for Operand { path, is_pattern } in self.operands(word, Some(kind), cwd) {
+            for Operand { path, is_pattern } in self.operands(word, Some(Placeholder { kind, is_deep }), cwd) {
                 let moved = self.moved_to(&path, extent);
                 self.add_loss(Loss { path, is_pattern, kind, extent: extent.clone() });
                 for path in moved {
-                    self.add_loss(Loss { path, is_pattern: false, kind: LossKind::Unlinked, extent: LossExtent::Tree });
+                    self.add_loss(Loss { path, is_pattern: false, kind, extent: LossExtent::Tree });
                 }
             }
         }
@@ -90,16 +91,16 @@ impl Findings<'_> {
     }
 
     /// Returns the paths that a word may name. A word that is not known is recorded as unread, or as the placeholder of
-    /// `find` and `xargs`, unless `kind` is `None`.
-    fn operands(&mut self, word: &Word, kind: Option<LossKind>, cwd: &Cwd) -> Vec<Operand> {
+    /// `find` and `xargs`, unless `placeholder` is `None`.
+    fn operands(&mut self, word: &Word, placeholder: Option<Placeholder>, cwd: &Cwd) -> Vec<Operand> {
         if word.open && (word.full.is_empty() || word.full.contains("{}") || word.full == word.text) {
-            self.placeholder = kind.or(self.placeholder);
+            self.placeholder = placeholder.or(self.placeholder);
             return Vec::new();
         }
         let texts = if word.open { self.values_of(&word.full) } else { Some(vec![word.text.clone()]) };
         let is_lost = cwd.lost && !word.text.starts_with(['/', '~']);
         let Some(texts) = texts.filter(|_| !is_lost) else {
-            if kind.is_some() {
+            if placeholder.is_some() {
                 self.add_unread(if word.full.is_empty() { &word.text } else { &word.full });
             }
             return Vec::new();
@@ -143,7 +144,7 @@ impl Findings<'_> {
 
     /// Returns the text with its variables replaced, once for each combination of values. Returns `None` if one is not
     /// known, or if there is another expansion.
-    fn values_of(&self, text: &str) -> Option<Vec<String>> {
+    pub(super) fn values_of(&self, text: &str) -> Option<Vec<String>> {
         let Some(at) = text.find(['$', '`']) else { return Some(vec![text.to_owned()]) };
         let (before, rest) = text.split_at(at);
         let rest = rest.strip_prefix('$')?;
@@ -164,10 +165,15 @@ impl Findings<'_> {
         Some(all)
     }
 
+    /// Returns true if an open word may be an option: if one of its values is, or if they are not known.
+    fn may_be_option(&self, word: &Word) -> bool {
+        self.values_of(&word.full).is_none_or(|values| values.iter().any(|value| value.starts_with('-')))
+    }
+
     /// Records what `find` passes to a command that destroys it.
-    pub(super) fn lose_found(&mut self, found: &Found, kind: LossKind) {
-        let extent = LossExtent::Below { names: found.names.clone() };
-        self.lose(&found.starts, kind, &extent, &found.cwd);
+    pub(super) fn lose_found(&mut self, found: &Found, lost: Placeholder) {
+        let extent = LossExtent::Below { names: found.names.clone(), is_deep: lost.is_deep };
+        self.lose(&found.starts, lost.kind, &extent, &found.cwd);
     }
 
     /// Reports a placeholder that no `find` explains.
@@ -260,7 +266,9 @@ pub(super) fn of(found: &mut Findings<'_>, name: &str, args: &[Word], operands: 
     let has = |short: char, long: &str| args.iter().any(|word| is_option(word, short, long));
     match name {
         "rm" | "rimraf" | "srm" => {
-            let is_deep = name == "rimraf" || has('r', "--recursive") || has('R', "--recursive");
+            let may_be_deep = |word: &Word| word.maybe_option() && word.open && found.may_be_option(word);
+            let is_deep =
+                name == "rimraf" || has('r', "--recursive") || has('R', "--recursive") || args.iter().any(may_be_deep);
             let extent = if is_deep { LossExtent::Tree } else { LossExtent::File };
             found.lose(all, LossKind::Unlinked, &extent, cwd);
         }
@@ -326,7 +334,7 @@ fn copies(found: &mut Findings<'_>, name: &str, args: &[Word], operands: Operand
         _ => LossKind::Unlinked,
     };
     if name == "rsync" && deletes {
-        return found.lose([to], kind, &LossExtent::Below { names: None }, cwd);
+        return found.lose([to], kind, &LossExtent::Below { names: None, is_deep: false }, cwd);
     }
     let mut sources = Vec::new();
     for word in from {

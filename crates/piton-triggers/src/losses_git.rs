@@ -40,7 +40,7 @@ pub(super) fn of_git(found: &mut Findings<'_>, verb: &str, args: &[Word], here: 
             found.lose(&operands[1..], LossKind::Unlinked, &LossExtent::Tree, here);
         }
         "submodule" if first == Some("deinit") => {
-            found.lose(&operands[1..], LossKind::Unlinked, &LossExtent::Below { names: None }, here);
+            found.lose(&operands[1..], LossKind::Unlinked, &LossExtent::Below { names: None, is_deep: false }, here);
         }
         // A tracked file that is too large for a checkpoint is in no commit if it was changed.
         _ if replaces_all(verb, &options) => lose_paths(found, &dot, &LossExtent::Tree, here),
@@ -80,7 +80,7 @@ fn lose_paths(found: &mut Findings<'_>, words: &[Word], extent: &LossExtent, her
                 let (dir, names) = text.rsplit_once('/').map_or((".", Some(text)), |(dir, _)| (dir, None));
                 let fixed = dir.split('/').take_while(|name| !name.contains(['*', '?', '[']));
                 let fixed = Word { tilde: false, ..Word::exact(&fixed.collect::<Vec<_>>().join("/")) };
-                let extent = LossExtent::Below { names: names.map(str::to_owned) };
+                let extent = LossExtent::Below { names: names.map(str::to_owned), is_deep: false };
                 found.lose([&fixed], LossKind::Unlinked, &extent, here);
             }
             _ => found.lose([word], LossKind::Unlinked, extent, here),

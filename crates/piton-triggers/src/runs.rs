@@ -22,6 +22,7 @@ const INTERPRETERS: &[&str] = &[
     "ruby",
     "php",
     "lua",
+    "pypy",
     "Rscript",
     "julia",
     "pwsh",
@@ -34,12 +35,21 @@ const INTERPRETERS: &[&str] = &[
 /// Options of theirs, and verbs, before a text.
 const CODE: &[&str] = &["-c", "-e", "--eval", "-p", "eval", "-r", "-Command", "-command", "/c", "/C"];
 
+/// Returns the interpreter that a word starts, by the last part of its path and with or without its version:
+/// `.venv/bin/python3.12` is `python`. Returns `None` if it starts none.
+pub(super) fn interpreter(spelled: &str) -> Option<&'static str> {
+    let name = spelled.rsplit('/').next()?;
+    let unversioned = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+    let is_it = |known: &&&str| **known == name || **known == unversioned;
+    INTERPRETERS.iter().find(is_it).copied()
+}
+
 /// Records that an interpreter reads a text from its input. The text may be data, if it runs a file.
 pub(super) fn of_input(found: &mut Findings<'_>, words: &[Word], text: &str, cwd: &Cwd) {
-    let name = words.iter().find_map(|word| INTERPRETERS.iter().find(|name| **name == word.text));
+    let name = words.iter().find_map(|word| interpreter(&word.text));
     if let (Some(name), Some(dir)) = (name, cwd.known.first()) {
         found.add_run(Run::Foreign {
-            program: (*name).to_owned(),
+            program: name.to_owned(),
             path: None,
             text: Some(text.to_owned()),
             cwd: dir.clone(),
@@ -72,7 +82,7 @@ pub(super) fn of(found: &mut Findings<'_>, name: &str, args: &[Word], cwd: &Cwd)
     let Some(dir) = cwd.known.first().filter(|_| !cwd.lost) else { return };
     let operands = || args.iter().filter(|word| !word.maybe_option());
     match name {
-        _ if INTERPRETERS.contains(&name) => {
+        _ if interpreter(name).is_some() => {
             let code = args.iter().position(|word| CODE.contains(&word.text.as_str()));
             let text = code.and_then(|at| args.get(at + 1)).map(|word| word.full.clone());
             let file = operands().find_map(Word::known).filter(|_| text.is_none());

@@ -250,13 +250,17 @@ impl<'a> Walker<'a> {
     /// Walks the commands of a pipeline, and tells which names a `find` passes to one that destroys them.
     fn pipeline(&mut self, commands: &[Node], cwd: &Cwd) {
         let earlier = self.found.printed.take();
+        let waiting = self.found.placeholder.take();
         for command in commands {
             self.aside(command, cwd);
         }
         let printed = std::mem::replace(&mut self.found.printed, earlier);
-        if let (Some(printed), Some(kind)) = (printed, self.found.placeholder) {
-            self.found.placeholder = None;
-            self.found.lose_found(&printed, kind);
+        let lost = self.found.placeholder.take();
+        self.found.placeholder = waiting;
+        match (printed, lost) {
+            (Some(printed), Some(lost)) => self.found.lose_found(&printed, lost),
+            (None, Some(lost)) => self.found.placeholder = Some(lost),
+            (_, None) => {}
         }
     }
 
@@ -384,7 +388,7 @@ impl<'a> Walker<'a> {
 
     /// Walks what a shell or another interpreter reads. A shell counts as changing already; its input tells where.
     fn input(&mut self, words: &[Word], redirects: &[Node], cwd: &Cwd) {
-        let is_shell = words.iter().any(|word| invoke::SHELLS.contains(&word.text.as_str()));
+        let is_shell = words.iter().any(|word| invoke::shell_name(&word.text).is_some());
         for redirect in redirects {
             match &redirect.kind {
                 NodeKind::HereDoc { content, .. } if is_shell => self.subshell(content, cwd),

@@ -24,6 +24,11 @@ pub(crate) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
+/// Returns a directory and its parents, without the project's root.
+pub(crate) fn ancestors(dir: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::successors(Some(dir), |dir| Some(split(dir).0)).take_while(|dir| !dir.is_empty())
+}
+
 /// Returns true if `path` is `dir` or is inside it.
 pub(crate) fn is_within(path: &[u8], dir: &[u8]) -> bool {
     dir.is_empty() || path.strip_prefix(dir).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')

@@ -1,6 +1,6 @@
 //! `find`: its actions, and the commands that it runs.
 
-use super::super::loss::{Found, LossKind};
+use super::super::loss::{Found, LossKind, Placeholder};
 use super::super::place::Cwd;
 use super::super::word::Word;
 use super::Walker;
@@ -43,7 +43,8 @@ pub(super) fn find(
             },
             "-delete" => {
                 walker.found.destroys = true;
-                walker.found.lose_found(&found, LossKind::Unlinked);
+                let lost = Placeholder { kind: LossKind::Unlinked, is_deep: false };
+                walker.found.lose_found(&found, lost);
                 starts.iter().for_each(|start| walker.found.mark_target(&inside(start), cwd));
             }
             // It may expand to an action.
@@ -51,8 +52,8 @@ pub(super) fn find(
             _ => {}
         }
     }
-    if let Some(kind) = std::mem::replace(&mut walker.found.placeholder, waiting) {
-        walker.found.lose_found(&found, kind);
+    if let Some(lost) = std::mem::replace(&mut walker.found.placeholder, waiting) {
+        walker.found.lose_found(&found, lost);
     } else if walker.found.marks == marks {
         walker.found.printed = Some(found);
     }

@@ -3,14 +3,20 @@
 use super::super::place::Cwd;
 use super::super::word::Word;
 use super::super::wrappers::{self, Parts, Wrapper};
-use super::super::{git, harmless, targets, tools, vars};
+use super::super::{git, harmless, runs, targets, tools, vars};
 use super::{Flow, Walker, find};
 
 /// Limit of wrappers around one program.
 const WRAPPED_MAX: usize = 32;
 
 /// Shells whose `-c` argument is parsed again.
-pub(super) const SHELLS: &[&str] = &["bash", "sh", "zsh", "dash", "ksh", "ash", "mksh"];
+const SHELLS: &[&str] = &["bash", "sh", "zsh", "dash", "ksh", "ash", "mksh"];
+
+/// Returns the name of the shell that a word starts. Returns `None` if it starts none.
+pub(super) fn shell_name(spelled: &str) -> Option<&'static str> {
+    let name = program(spelled)?;
+    SHELLS.iter().find(|shell| **shell == name).copied()
+}
 
 /// Analyses a command without its assignments and redirections.
 pub(super) fn run(walker: &mut Walker<'_>, words: &[Word], cwd: &Cwd) -> Flow {
@@ -21,6 +27,8 @@ fn run_at(walker: &mut Walker<'_>, words: &[Word], cwd: &Cwd, depth: usize) -> F
     let Some(first) = words.first() else { return Flow::stay(cwd) };
     let (Some(spelled), true) = (first.known(), depth < WRAPPED_MAX) else {
         walker.found.mark(cwd);
+        walker.found.destroys = true;
+        named_by_variable(walker, words, cwd, depth);
         return Flow { ok: cwd.clone().lost(), fail: cwd.clone() };
     };
     if !spelled.contains('/')
@@ -30,7 +38,10 @@ fn run_at(walker: &mut Walker<'_>, words: &[Word], cwd: &Cwd, depth: usize) -> F
     }
     let Some(name) = program(spelled) else {
         walker.found.mark(cwd);
-        walker.found.run_script(first, cwd);
+        match runs::interpreter(spelled) {
+            Some(name) => runs::of(&mut walker.found, name, &words[1..], cwd),
+            None => walker.found.run_script(first, cwd),
+        }
         return Flow::stay(cwd);
     };
     let args = &words[1..];
@@ -67,6 +78,17 @@ fn run_at(walker: &mut Walker<'_>, words: &[Word], cwd: &Cwd, depth: usize) -> F
         _ => targets::mark(&mut walker.found, name, args, cwd),
     }
     Flow::stay(cwd)
+}
+
+/// Analyses a command whose first word is a variable, once for each value that the command gives to it.
+fn named_by_variable(walker: &mut Walker<'_>, words: &[Word], cwd: &Cwd, depth: usize) {
+    let Some(first) = words.first().filter(|first| first.open && depth < WRAPPED_MAX) else { return };
+    for value in walker.found.values_of(&first.full).unwrap_or_default() {
+        let program: Vec<Word> = value.split_whitespace().map(Word::exact).collect();
+        if !program.is_empty() {
+            run_at(walker, &[&program, &words[1..]].concat(), cwd, depth + 1);
+        }
+    }
 }
 
 /// Returns the name of a program. A path is accepted only in the system's own directories, because `./ls` may be
@@ -234,8 +256,7 @@ fn shell(walker: &mut Walker<'_>, args: &[Word], cwd: &Cwd) {
 
 /// Returns the shell that a command starts without a text or a script, so that it reads commands.
 pub(super) fn reads_commands(words: &[Word]) -> Option<&'static str> {
-    let at = words.iter().position(|word| SHELLS.contains(&word.text.as_str()))?;
-    let name = SHELLS.iter().find(|name| **name == words[at].text)?;
+    let (at, name) = words.iter().enumerate().find_map(|(at, word)| Some((at, shell_name(&word.text)?)))?;
     let is_alone = words[at + 1..].iter().all(|word| word.text.starts_with('-') && word.text.len() <= 2);
     let reads = words.get(at + 1).and_then(Word::known).is_some_and(|text| matches!(text, "-s" | "-"));
     let starts = at == 0 || wrappers::find(&words[0].text).is_some();

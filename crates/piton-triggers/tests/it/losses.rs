@@ -14,7 +14,9 @@ fn shown(loss: &Loss) -> String {
     let extent = match &loss.extent {
         LossExtent::File => String::new(),
         LossExtent::Tree => " tree".to_owned(),
-        LossExtent::Below { names } => format!(" below {}", names.as_deref().unwrap_or("*")),
+        LossExtent::Below { names, is_deep } => {
+            format!(" below {}{}", names.as_deref().unwrap_or("*"), if *is_deep { " deep" } else { "" })
+        }
         LossExtent::Untracked => " untracked".to_owned(),
         LossExtent::Onto { sources, .. } => {
             format!(" onto {}", sources.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" "))
@@ -58,6 +60,14 @@ const TABLE: &[(&str, &[&str])] = &[
     ("find /data -name '*.csv' | xargs rm -f", &["-/data below *.csv"]),
     ("find /data -name '*.csv' -print0 | xargs -0 -I{} rm {}", &["-/data below *.csv"]),
     ("find . -name '*.log' -print", &[]),
+    ("find . -type d -name 'run*' -exec rm -rf {} +", &["-/w below run* deep"]),
+    ("find . -type d -name 'run*' -print0 | xargs -0 rm -rf", &["-/w below run* deep"]),
+    ("mv big.bin old.bin && : > old.bin", &["-/w/old.bin onto /w/big.bin", "!/w/old.bin", "!/w/big.bin tree"]),
+    ("mv a b; truncate -s 0 b", &["-/w/b onto /w/a", "!/w/b", "!/w/a tree"]),
+    ("RM='rm -rf'; $RM data", &["-/w/data tree"]),
+    ("RM=rm; sudo \"$RM\" -r data", &["-/w/data tree"]),
+    ("OPTS=-rf; rm $OPTS data", &["-/w/-rf tree", "-/w/data tree"]),
+    ("/bin/bash <<'EOF'\nrm -rf /data/x\nEOF\n", &["-/data/x tree"]),
     ("mv a b", &["-/w/b onto /w/a"]),
     ("mv a b c dir/", &["-/w/dir onto /w/a /w/b /w/c"]),
     ("mv -t dir a b", &["-/w/dir onto /w/a /w/b"]),
@@ -223,11 +233,15 @@ fn an_operand_that_is_not_known_is_reported() {
         ("echo cm0K | base64 -d | bash -s -- x", "commands that bash reads"),
         ("ls | xargs -I{} rm {}", "names from the output of another command"),
         ("echo 'unfinished", "echo 'unfinished"),
+        ("cat s | /bin/sh", "commands that sh reads"),
+        ("cat list | xargs rm; find . -name '*.log' | head", "names from the output of another command"),
     ] {
         let verdict = look(command);
         assert_eq!((verdict.losses.len(), verdict.unread.as_slice()), (0, &[what.to_owned()][..]), "{command}");
     }
     assert!(look("rm a b; ls $X; cargo build $Y").unread.is_empty());
+    // An unknown program may destroy anything.
+    assert!(look("\"$TOOL\" a").destroys);
     let many: Vec<String> = (0..400).map(|at| format!("f{at}")).collect();
     let verdict = look(&format!("rm {}", many.join(" ")));
     assert_eq!((verdict.losses.len(), verdict.unread.len()), (256, 1));
@@ -256,6 +270,12 @@ fn programs_whose_text_is_elsewhere_are_named() {
     let runs = look("pwsh -c 'Remove-Item x'; cmd.exe /c 'rd /s /q x'").runs;
     assert!(matches!(&runs[..], [Run::Foreign { text: Some(one), .. }, Run::Foreign { text: Some(two), .. }]
         if one.contains("Remove-Item") && two.contains("rd /s")));
+    for command in [".venv/bin/python -c", "python3.12 -c", "/usr/bin/env pypy3 -c"] {
+        let runs = look(&format!("{command} 'import shutil; shutil.rmtree(\"x\")'")).runs;
+        assert!(matches!(&runs[..], [Run::Foreign { text: Some(text), .. }] if text.contains("rmtree")), "{command}");
+    }
+    let runs = look("/usr/bin/python3 - <<EOF\nimport shutil\nshutil.rmtree('x')\nEOF\n").runs;
+    assert!(matches!(&runs[..], [Run::Foreign { path: None, text: Some(text), .. }] if text.contains("rmtree")));
     assert_eq!(look("bash < clean.sh").runs.iter().map(path_of).collect::<Vec<_>>(), ["/w/clean.sh"]);
     assert_eq!(look("bash <<< 'rm x'").losses.iter().map(shown).collect::<Vec<_>>(), ["-/w/x"]);
     assert!(look("bash < clean.sh; bash <<< 'rm x'; bash <<EOF\nls\nEOF\n").unread.is_empty());

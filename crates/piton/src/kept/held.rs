@@ -5,9 +5,10 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use crate::id::{ObjectId, ProjectId};
+use crate::progress::Progress;
 use crate::relpath;
 use crate::settings::Settings;
-use crate::store::{EntryMode, Objects, Store};
+use crate::store::{Checkpoint, EntryMode, Objects, Store};
 use crate::sys::{self, Kind, Stat};
 use crate::worktree::{Located, locate};
 
@@ -37,32 +38,42 @@ pub(super) struct HeldFiles {
     repository: Vec<PathBuf>,
     /// Local files that may be torn, because they were written to while they were read.
     torn: HashSet<Vec<u8>>,
+    /// The checkpoint, if it may be behind: it does not hold files that were changed after it.
+    behind: Option<Checkpoint>,
     /// Trees that were read.
     trees: RefCell<HashMap<TreePlace, Option<TreeNames>>>,
 }
 
 impl HeldFiles {
-    /// Reads the newest checkpoint of the project in `root`. Without one, nothing is held.
-    pub(super) fn of(store: &Store, root: Option<&Path>, settings: &Settings) -> Self {
+    /// Reads the newest checkpoint of the project in `root`. Without one, nothing is held. Unless `is_current` is true,
+    /// files that were changed after the checkpoint are not held.
+    pub(super) fn of(
+        store: &Store,
+        root: Option<&Path>,
+        settings: &Settings,
+        is_current: bool,
+        progress: &Progress,
+    ) -> Self {
         let newest = root.and_then(|root| {
-            let held = store.locks.share().ok()?;
+            let held = store.locks.share_until(Some(progress)).ok()?;
             let objects = store.objects.open(&held).ok()?;
             let project = ProjectId::of(root);
             let newest = objects.checkpoint(store.refs.newest(&project).ok()??).ok()?;
             let local = store.locals.get(&project, newest.id).ok().flatten();
             let local = local.and_then(|state| store.locals.read(&objects, state).ok());
-            Some((objects, newest.tree, local))
+            Some((objects, newest, local))
         });
         let root = root.unwrap_or(Path::new("")).to_owned();
-        let Some((objects, tree, local)) = newest else {
-            let (roots, repository, torn, trees) = Default::default();
-            return Self { root, objects: None, roots, repository, torn, trees };
+        let Some((objects, newest, local)) = newest else {
+            let (roots, repository, torn, behind, trees) = Default::default();
+            return Self { root, objects: None, roots, repository, torn, behind, trees };
         };
         let local_tree = local.as_ref().map(|local| (local.tree, settings.local_file_bytes_max()));
-        let roots = [(tree, settings.file_bytes_max())].into_iter().chain(local_tree).collect();
+        let roots = [(newest.tree, settings.file_bytes_max())].into_iter().chain(local_tree).collect();
         let torn = local.map(|local| local.in_use).unwrap_or_default().into_iter().collect();
         let repository = repository_dirs(&root);
-        Self { root, objects: Some(objects), roots, repository, torn, trees: RefCell::default() }
+        let behind = (!is_current).then_some(newest);
+        Self { root, objects: Some(objects), roots, repository, torn, behind, trees: RefCell::default() }
     }
 
     /// Returns true if the checkpoint holds a file at this path. A file larger than the limit of its checkpoint is not
@@ -75,6 +86,7 @@ impl HeldFiles {
             names.is_some_and(|names| names.get(name).is_some_and(|(mode, _)| *mode != EntryMode::Dir))
         };
         !self.torn.contains(below)
+            && self.behind.as_ref().is_none_or(|checkpoint| checkpoint.is_as_late_as(now.ctime))
             && self.roots.iter().any(|(root, bytes_max)| {
                 (now.kind != Kind::File || now.size <= *bytes_max) && self.with_names(*root, dir, is_file)
             })

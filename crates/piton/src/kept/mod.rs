@@ -67,12 +67,15 @@ pub struct KeepRequest {
     pub origin: Origin,
     /// True to also keep files that a checkpoint already holds.
     pub is_held_too: bool,
+    /// Directories of the projects whose newest checkpoint holds the present files. `None` if no checkpoint was wanted before
+    /// the command: a file that is held under its name is not kept again then, whatever version that is.
+    pub current: Option<Vec<PathBuf>>,
 }
 
 impl KeepRequest {
     /// Returns a request without origin.
     pub fn new(losses: Vec<Loss>, unread: Vec<String>, reason: impl Into<String>) -> Self {
-        Self { losses, unread, reason: reason.into(), origin: Origin::default(), is_held_too: false }
+        Self { losses, unread, reason: reason.into(), origin: Origin::default(), is_held_too: false, current: None }
     }
 
     /// Returns true if there is nothing to keep and nothing to report.
@@ -111,6 +114,8 @@ struct LossTarget {
     is_tree: bool,
     /// Pattern of file names.
     names: Option<String>,
+    /// True if the pattern may also match a directory around the file.
+    is_deep: bool,
     kind: LossKind,
 }
 
@@ -169,12 +174,12 @@ fn targets_of(loss: &Loss, targets: &mut Vec<LossTarget>, gaps: &mut Vec<Gap>) {
     for path in paths {
         // What is written through a link is the file that it leads to.
         let Some(path) = resolved(&path, loss.kind == LossKind::Rewritten) else { continue };
-        let (is_tree, names) = match &loss.extent {
-            LossExtent::Tree | LossExtent::Untracked => (true, None),
-            LossExtent::Below { names } => (true, names.clone()),
-            _ => (false, None),
+        let (is_tree, names, is_deep) = match &loss.extent {
+            LossExtent::Tree | LossExtent::Untracked => (true, None, false),
+            LossExtent::Below { names, is_deep } => (true, names.clone(), *is_deep),
+            _ => (false, None, false),
         };
-        targets.push(LossTarget { path, is_tree, names, kind: loss.kind });
+        targets.push(LossTarget { path, is_tree, names, is_deep, kind: loss.kind });
     }
 }
 
@@ -231,8 +236,12 @@ impl Keeping<'_> {
 
     /// Returns what the newest checkpoint of a project holds.
     fn held_in(&mut self, root: Option<&Path>) -> Rc<HeldFiles> {
+        let is_current =
+            self.request.current.as_ref().is_none_or(|dirs| dirs.iter().any(|dir| Some(dir.as_path()) == root));
         let known = self.held.entry(root.unwrap_or(Path::new("")).to_owned());
-        Rc::clone(known.or_insert_with(|| Rc::new(HeldFiles::of(self.store, root, self.settings))))
+        Rc::clone(
+            known.or_insert_with(|| Rc::new(HeldFiles::of(self.store, root, self.settings, is_current, self.progress))),
+        )
     }
 
     /// Returns true if the newest set of a file has it as it is now, so that a command that is run again costs nothing.
@@ -273,9 +282,12 @@ impl Keeping<'_> {
                     None => Wanted::Yes,
                 };
             }
-            let is_lost = is_match
-                .as_ref()
-                .is_none_or(|is_match| is_match(if path.is_empty() { own_name(&target.path) } else { name }));
+            let is_lost = is_match.as_ref().is_none_or(|is_match| {
+                let is_around = |dir: &[u8]| target.is_deep && is_match(relpath::split(dir).1);
+                is_match(if path.is_empty() { own_name(&target.path) } else { name })
+                    || relpath::ancestors(path).any(is_around)
+                    || target.is_deep && is_match(own_name(&target.path))
+            });
             if !is_lost || !is_held_too && held.holds(&full, stat) {
                 return Wanted::No;
             }

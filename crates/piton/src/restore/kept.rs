@@ -7,7 +7,7 @@ use super::left::{Left, WhyLeft};
 use super::local::IgnoredFiles;
 use super::made::MadeFiles;
 use super::plan::RestorePlan;
-use super::planner::{Planner, ancestors};
+use super::planner::Planner;
 use crate::error::Result;
 use crate::id::CheckpointId;
 use crate::kept::{BackReport, BackRequest, KeptPlan};
@@ -84,7 +84,7 @@ impl<'a> KeptPlanning<'a> {
 fn is_blocked(path: &[u8], planner: &Planner<'_>, plan: &RestorePlan) -> bool {
     let is_going = |dir: &[u8]| plan.removes.iter().any(|remove| remove.path == dir);
     let is_aside = |dir: &[u8]| plan.asides.iter().any(|(aside, _)| aside == dir);
-    ancestors(relpath::split(path).0)
+    relpath::ancestors(relpath::split(path).0)
         .any(|dir| planner.stat(dir).is_ok_and(|now| now.kind != Kind::Dir) && !is_going(dir) && !is_aside(dir))
 }
 

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use super::RestoreTo;
 use super::left::{Left, WhyLeft};
 use super::plan::{Remove, RestorePlan, SetMode, Write};
-use super::planner::{Planner, ancestors};
+use super::planner::Planner;
 use crate::error::Result;
 use crate::id::{ObjectId, ObjectKind};
 use crate::kept::KeptPlan;
@@ -292,7 +292,7 @@ impl LocalSetPlan<'_> {
             return;
         }
         let files = sets.values().flat_map(BTreeMap::keys);
-        let dirs: BTreeSet<&[u8]> = files.flat_map(|path| ancestors(relpath::split(path).0)).collect();
+        let dirs: BTreeSet<&[u8]> = files.flat_map(|path| relpath::ancestors(relpath::split(path).0)).collect();
         let in_scope = |dir: &[u8]| self.dirs.get(dir).is_some_and(|dir| !dir.exceptional);
         for dir in dirs.into_iter().filter(|dir| !in_scope(dir) && self.planner.is_meant(dir)) {
             let want = self.modes.dir(dir);
@@ -312,7 +312,7 @@ impl LocalSetPlan<'_> {
         plan: &mut RestorePlan,
         written: &mut Vec<Vec<u8>>,
     ) {
-        for dir in ancestors(relpath::split(path).0) {
+        for dir in relpath::ancestors(relpath::split(path).0) {
             match self.planner.stat(dir) {
                 Ok(stat) if stat.kind == Kind::Dir => {}
                 Err(error) if sys::is_gone(&error) => plan.make_dirs.push((dir.to_vec(), self.modes.dir(dir))),

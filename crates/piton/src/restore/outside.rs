@@ -6,7 +6,7 @@ use std::io;
 
 use super::left::{Left, WhyLeft};
 use super::plan::RestorePlan;
-use super::planner::{Draft, Planner, ancestors};
+use super::planner::{Draft, Planner};
 use crate::id::ObjectId;
 use crate::relpath;
 use crate::skipped::SkipReason;
@@ -158,7 +158,7 @@ impl Planner<'_> {
             return;
         }
         let staying: HashSet<Vec<u8>> =
-            plan.left.iter().flat_map(|left| ancestors(&left.path)).map(<[u8]>::to_vec).collect();
+            plan.left.iter().flat_map(|left| relpath::ancestors(&left.path)).map(<[u8]>::to_vec).collect();
         plan.drop_dirs.retain(|dir| !staying.contains(dir));
         let dropped: HashSet<&[u8]> = plan.drop_dirs.iter().map(Vec::as_slice).collect();
         let dirs_now: HashSet<&[u8]> = self.survey.manifest.dirs.iter().map(|dir| &*dir.path).collect();
@@ -172,7 +172,7 @@ impl Planner<'_> {
         );
         let mut left = Vec::new();
         if !blocked.is_empty() {
-            let is_blocked = |path: &[u8]| ancestors(path).any(|around| blocked.contains(around));
+            let is_blocked = |path: &[u8]| relpath::ancestors(path).any(|around| blocked.contains(around));
             left.extend(plan.writes.extract_if(.., |write| is_blocked(&write.path)).map(|write| write.path));
             left.extend(plan.make_dirs.extract_if(.., |(dir, _)| is_blocked(dir)).map(|(dir, _)| dir));
             left.sort();

@@ -115,9 +115,9 @@ impl<'a> Planner<'a> {
             plan: RestorePlan::default(),
             open: Vec::new(),
             skipped: self.survey.skipped.iter().map(|skipped| (skipped.path.as_slice(), skipped.why)).collect(),
-            staying: staying.flat_map(|skipped| ancestors(&skipped.path)).collect(),
+            staying: staying.flat_map(|skipped| relpath::ancestors(&skipped.path)).collect(),
             modes: FileModes::new(&self.target.facts),
-            kept_dirs: self.target.facts.empty_dirs.iter().flat_map(|dir| ancestors(dir)).collect(),
+            kept_dirs: self.target.facts.empty_dirs.iter().flat_map(|dir| relpath::ancestors(dir)).collect(),
             touched: HashSet::new(),
             blocked: HashSet::new(),
         };
@@ -277,7 +277,7 @@ impl<'a> Planner<'a> {
     /// Like `was_left_out`, for a directory, which then stays even if it is empty.
     fn was_dir_left_out(&self, dir: &[u8]) -> bool {
         // If one entry covers many directories, this one existed if it has not changed since.
-        let is_as_old = || self.stat(dir).is_ok_and(|stat| is_as_old(self.target, &stat));
+        let is_as_old = || self.stat(dir).is_ok_and(|stat| self.target.is_as_late_as(stat.ctime));
         let is_named = |skipped: &Skipped| match skipped.extent {
             Extent::File => false,
             Extent::Dir(_) => true,
@@ -401,7 +401,7 @@ impl<'a> Planner<'a> {
                 _ => draft.make_dir(dir),
             }
         }
-        for dir in now.empty_dirs.iter().flat_map(|dir| ancestors(dir)) {
+        for dir in now.empty_dirs.iter().flat_map(|dir| relpath::ancestors(dir)) {
             let has_no_files = trees.get(dir).is_some_and(Option::is_none);
             let is_wanted = draft.keeps_dir(dir) || !has_no_files || self.is_wanted_dir(dir)?;
             if is_wanted || draft.plan.moves_from(dir) {
@@ -452,7 +452,7 @@ impl<'a> Planner<'a> {
         let removed = plan.removes.iter().map(|remove| remove.path.as_slice());
         let written = plan.writes.iter().filter(|write| write.over.is_some()).map(|write| write.path.as_slice());
         let dirs: HashSet<&[u8]> = removed.chain(written).map(|path| relpath::split(path).0).collect();
-        let around: HashSet<&[u8]> = dirs.into_iter().flat_map(ancestors).chain([&b""[..]]).collect();
+        let around: HashSet<&[u8]> = dirs.into_iter().flat_map(relpath::ancestors).chain([&b""[..]]).collect();
         let all = self.survey.manifest.dirs.iter().zip(&self.survey.trees);
         let trees = all.filter(|(dir, _)| around.contains(&*dir.path)).filter_map(|(_, tree)| *tree);
         plan.saved.extend(trees.map(|tree| (ObjectKind::Tree, tree)));
@@ -503,11 +503,6 @@ fn with_execution(mode: u16, is_executable: bool) -> u16 {
     if is_executable { mode | (mode & 0o444) >> 2 } else { mode & !0o111 }
 }
 
-/// Returns a directory and its parents, without the project's root.
-pub(super) fn ancestors(dir: &[u8]) -> impl Iterator<Item = &[u8]> {
-    std::iter::successors(Some(dir), |dir| Some(relpath::split(dir).0)).take_while(|dir| !dir.is_empty())
-}
-
 /// Returns the entry of the skipped files of a checkpoint that names a file. If one entry covers many files, a file counts
 /// as one of them if it has not changed since.
 pub(super) fn find_left_out<'t>(
@@ -521,16 +516,7 @@ pub(super) fn find_left_out<'t>(
         // They had changed by the time that they were read.
         Extent::Some(_) if skipped.why == SkipReason::Changing => relpath::is_within(path, &skipped.path),
         Extent::Some(_) => {
-            relpath::is_within(path, &skipped.path) && stat().is_some_and(|stat| is_as_old(target, &stat))
+            relpath::is_within(path, &skipped.path) && stat().is_some_and(|stat| target.is_as_late_as(stat.ctime))
         }
     })
-}
-
-/// Returns true if a file has not changed since the checkpoint was taken.
-fn is_as_old(target: &Checkpoint, stat: &Stat) -> bool {
-    match target.facts.read_by {
-        Some(nanos) => stat.ctime.as_nanos() <= nanos,
-        // The time of a checkpoint is in seconds: a file that changed in that second may have existed.
-        None => stat.ctime.secs <= target.time.secs,
-    }
 }

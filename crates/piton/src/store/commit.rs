@@ -7,6 +7,7 @@ use super::facts::{CheckpointKind, FACTS_HEADER, Facts};
 use super::{Objects, TurnRecord};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{CheckpointId, ID_BYTES, ObjectId, ObjectKind, ProjectId};
+use crate::sys::FileTime;
 use crate::time::Moment;
 
 const SIGNATURE: &str = "piton <piton@local>";
@@ -45,6 +46,15 @@ impl Checkpoint {
     /// Returns true if the checkpoint is a numbered row of the list. The end of a turn and a step within it are not.
     pub fn is_row(&self) -> bool {
         !self.facts.kind.is_within_turn()
+    }
+
+    /// Returns true if a file that last changed at this time may have been as it is now when the checkpoint was taken.
+    pub(crate) fn is_as_late_as(&self, changed: FileTime) -> bool {
+        match self.facts.read_by {
+            Some(nanos) => changed.as_nanos() <= nanos,
+            // The time of a checkpoint is in seconds: a file that changed in that second may have existed.
+            None => changed.secs <= self.time.secs,
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Resolves the operands of a command against the file system: patterns, and files that would be replaced by copies.
 
+use std::collections::VecDeque;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
@@ -18,11 +19,13 @@ pub(crate) struct Expanded {
     pub(crate) is_cut: bool,
 }
 
-/// Returns the existing paths that a pattern of the shell matches. `*` does not match a dot at the beginning of a name.
+/// Returns the existing paths that a pattern of the shell matches. `*` does not match a dot at the beginning of a name,
+/// and `**` is any number of directories. Brackets may have been quoted, so a name that contains them matches, too.
 pub(crate) fn expand(pattern: &Path) -> Expanded {
     let mut found = Expanded { paths: vec![PathBuf::from("/")], is_cut: false };
     let mut names = 0;
-    for part in pattern.components() {
+    let mut parts = pattern.components().peekable();
+    while let Some(part) = parts.next() {
         let Component::Normal(part) = part else { continue };
         let text = part.to_string_lossy();
         if !text.contains(['*', '?', '[']) {
@@ -30,8 +33,11 @@ pub(crate) fn expand(pattern: &Path) -> Expanded {
             continue;
         }
         let is_match = name_matcher(&text);
-        let mut next = Vec::new();
-        for dir in &found.paths {
+        let is_quoted = name_matcher(&text.replace('[', "\\["));
+        let is_deep = text == "**";
+        let mut next = if is_deep { found.paths.clone() } else { Vec::new() };
+        let mut dirs = VecDeque::from(std::mem::take(&mut found.paths));
+        while let Some(dir) = dirs.pop_front() {
             for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
                 names += 1;
                 let name = entry.file_name();
@@ -40,7 +46,14 @@ pub(crate) fn expand(pattern: &Path) -> Expanded {
                     found.is_cut = true;
                     break;
                 }
-                if !is_hidden && is_match(name.as_encoded_bytes()) {
+                if is_hidden || !is_match(name.as_encoded_bytes()) && !is_quoted(name.as_encoded_bytes()) {
+                    continue;
+                }
+                let is_dir = is_deep && entry.file_type().is_ok_and(|kind| kind.is_dir());
+                if is_dir {
+                    dirs.push_back(entry.path());
+                }
+                if is_dir || !is_deep || parts.peek().is_none() {
                     next.push(entry.path());
                 }
             }
