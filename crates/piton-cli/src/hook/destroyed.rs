@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use piton::triggers::{self, Loss, LossExtent, LossKind, Run, Verdict};
 use piton::{KeepRequest, Settings, without_secrets};
 
-use super::foreign;
+use super::{foreign, touched};
 
 /// Size up to which a script is read.
 const SCRIPT_BYTES_MAX: u64 = 64 << 10;
@@ -56,11 +56,10 @@ fn sure_bytes_max(settings: &Settings) -> Option<u64> {
     in_scope.into_iter().chain([settings.keep_file_size_mb]).min().map(|mb| mb << 20)
 }
 
-/// Returns what a command destroys. Reads the scripts, make targets and package scripts that it runs, and those that they
-/// run, if they are text.
-fn by(verdict: &Verdict, settings: &Settings, home: Option<&Path>) -> KeepRequest {
-    let (mut losses, mut unread) = (verdict.losses.clone(), verdict.unread.clone());
-    let mut unpacks = verdict.unpacks.clone();
+/// Adds to a verdict what the scripts, make targets and package scripts destroy that the command runs, and those that they
+/// run, if they are text. Returns the paths that those touch which destroy something.
+pub(super) fn read_programs(verdict: &mut Verdict, home: Option<&Path>) -> Vec<PathBuf> {
+    let mut touched = Vec::new();
     let mut runs: Vec<(Run, usize)> = verdict.runs.iter().map(|run| (run.clone(), 0)).collect();
     let mut at = 0;
     while let Some((run, depth)) = runs.get(at).cloned() {
@@ -68,31 +67,42 @@ fn by(verdict: &Verdict, settings: &Settings, home: Option<&Path>) -> KeepReques
         match text_of(&run) {
             Some(Text::Shell { text, cwd }) => {
                 let inner = triggers::analyse(&text, &cwd, home);
-                losses.extend(inner.losses);
-                unread.extend(inner.unread);
-                unpacks.extend(inner.unpacks);
+                if inner.destroys {
+                    touched.extend(touched::by(&inner));
+                }
+                verdict.destroys |= inner.destroys;
+                verdict.losses.extend(inner.losses);
+                verdict.unread.extend(inner.unread);
+                verdict.unpacks.extend(inner.unpacks);
                 for inner in inner.runs {
                     if depth < RUNS_DEPTH_MAX && runs.len() < RUNS_MAX {
                         let is_new = !runs.iter().any(|(known, _)| *known == inner);
                         runs.extend(is_new.then_some((inner, depth + 1)));
                     } else if destroys_by_name(&inner) {
-                        unread.push(name_of(&inner));
+                        verdict.unread.push(name_of(&inner));
                     }
                 }
             }
             Some(Text::Foreign { text, cwd }) => {
-                losses.extend(foreign::losses(&text, &cwd, home));
+                verdict.losses.extend(foreign::losses(&text, &cwd, home));
                 if let Some(call) = foreign::destroying_call(&text) {
-                    unread.push(format!("{} ({call})", name_of(&run)));
+                    verdict.destroys = true;
+                    verdict.unread.push(format!("{} ({call})", name_of(&run)));
                 }
             }
-            None if destroys_by_name(&run) => unread.push(name_of(&run)),
+            None if destroys_by_name(&run) => verdict.unread.push(name_of(&run)),
             None => {}
         }
     }
+    touched
+}
+
+/// Returns what a command destroys.
+fn by(verdict: &Verdict, settings: &Settings, home: Option<&Path>) -> KeepRequest {
+    let (losses, mut unread) = (verdict.losses.clone(), verdict.unread.clone());
     let bytes_max = sure_bytes_max(settings);
-    for dir in unpacks {
-        if let Some(file) = find_unsaved(&dir, bytes_max, home) {
+    for dir in &verdict.unpacks {
+        if let Some(file) = find_unsaved(dir, bytes_max, home) {
             unread.push(format!("an archive that may replace files such as {}", file.display()));
         }
     }

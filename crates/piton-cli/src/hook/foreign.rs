@@ -26,11 +26,16 @@ const DESTROYING: &[&str] = &[
     "truncate(",
     "shutil.move",
     "DROP TABLE",
+    "drop table",
+    "DELETE FROM",
+    "delete from",
     "Remove-Item",
     "rd /s",
     "rmdir /s",
     "del /",
 ];
+/// Those of them that write in place.
+const IN_PLACE: &[&str] = &["truncate(", "DROP TABLE", "drop table", "DELETE FROM", "delete from"];
 /// Calls whose first argument is written over.
 const WRITING: &[&str] = &["writeFileSync(", "writeFile(", "createWriteStream(", "truncateSync(", "os.truncate("];
 /// Calls whose second argument is replaced.
@@ -49,20 +54,19 @@ pub(super) fn destroying_call(text: &str) -> Option<&'static str> {
 /// Returns the files that the text names and may destroy, if they exist.
 pub(super) fn losses(text: &str, cwd: &Path, home: Option<&Path>) -> Vec<Loss> {
     let removes = destroying_call(text).is_some();
+    let is_in_place = IN_PLACE.iter().any(|call| text.contains(call));
     let mut losses: Vec<Loss> = Vec::new();
     for literal in literals(text) {
-        let kind = if is_written(text, &literal) {
-            LossKind::Rewritten
-        } else if removes {
-            LossKind::Unlinked
-        } else {
-            continue;
+        let (kind, extent) = match (is_written(text, &literal), removes) {
+            (true, _) => (LossKind::Rewritten, LossExtent::File),
+            (false, true) if is_in_place => (LossKind::Rewritten, LossExtent::Tree),
+            (false, true) => (LossKind::Unlinked, LossExtent::Tree),
+            (false, false) => continue,
         };
         let Some(path) = path_of(literal.text, cwd, home) else { continue };
         let is_pattern = literal.text.contains(['*', '?']);
         let is_there =
             if is_pattern { path.parent().is_some_and(Path::is_dir) } else { path.symlink_metadata().is_ok() };
-        let extent = if kind == LossKind::Unlinked { LossExtent::Tree } else { LossExtent::File };
         let mut loss = Loss::file(path, kind);
         (loss.extent, loss.is_pattern) = (extent, is_pattern);
         if is_there && !losses.contains(&loss) {
@@ -102,7 +106,8 @@ fn is_written(text: &str, literal: &Literal<'_>) -> bool {
     let line = text[..literal.start].rsplit('\n').next().unwrap_or_default().trim_end();
     let rest = text[literal.end..].trim_start();
     let mode = rest.strip_prefix(',').map(|rest| rest.trim_start().trim_start_matches("mode="));
-    let opens = mode.is_some_and(|mode| mode.starts_with("'w") || mode.starts_with("\"w"));
+    let mode = mode.and_then(|mode| mode.strip_prefix(['\'', '"'])).unwrap_or_default();
+    let opens = mode.starts_with('w') || ["r+", "rb+"].iter().any(|both| mode.starts_with(both));
     let after = rest.trim_start_matches(')');
     let writes = after.starts_with(".write_") || after.starts_with(".open('w") || after.starts_with(".open(\"w");
     let is_second = line.ends_with(',') && REPLACING.iter().any(|call| line.contains(call));
@@ -151,6 +156,9 @@ mod tests {
             ("import shutil; shutil.rmtree('a.bin'); shutil.rmtree('.'); os.remove('/'); x('missing')", &["-a.bin"]),
             ("for p in glob.glob('*.bin'): os.remove(p)", &["-*.bin"]),
             ("Path('a.bin').write_text('x')", &["!a.bin"]),
+            ("f = open('a.bin', 'r+b'); f.truncate(0)", &["!a.bin"]),
+            ("with open('a.bin', 'rb') as f, open(name, 'r+') as g: g.truncate(0)", &["!a.bin"]),
+            ("sqlite3.connect('a.bin').execute('DROP TABLE users')", &["!a.bin"]),
             ("os.replace('a.bin', 'b.bin')", &["!b.bin"]),
             ("fs.writeFileSync('a.bin', fs.readFileSync('b.bin'))", &["!a.bin"]),
         ] {

@@ -13,7 +13,7 @@ use piton::{
 
 use super::answer;
 use super::decode::decode;
-use super::destroyed::Destroyed;
+use super::destroyed::{self, Destroyed};
 use super::input;
 use super::touched;
 use super::typed_command::{self, TypedPlace};
@@ -32,6 +32,8 @@ use crate::output::plain;
 const DEADLINE_MS_MAX: u64 = 10_000;
 /// Time that a take has to stop by itself after the deadline. Work that still runs after that is abandoned.
 const GRACE: Duration = Duration::from_millis(500);
+/// Least time for keeping, of the grace: a checkpoint that had to wait may leave none.
+const KEEP_TIME_MIN: Duration = Duration::from_millis(250);
 /// Timeout for recording a missed checkpoint, after everything else has timed out: a silent delay of two seconds is
 /// better than an unprotected turn that is not on record.
 const RECORD_PATIENCE: Duration = Duration::from_secs(2);
@@ -263,6 +265,8 @@ struct Protected {
     has_first_local: bool,
     /// Results, by directory.
     ensured: Vec<Ensured>,
+    /// As in [`KeepRequest`].
+    current: Option<Vec<PathBuf>>,
 }
 
 fn is_skipped(one: &Ensured, why: WhySkipped) -> bool {
@@ -283,6 +287,7 @@ impl Task {
             .with_hints(hints::words);
         self.enter_turn(&mut manager);
         self.learn_version(&mut manager);
+        self.read_programs();
         let problems: Vec<_> = self.around.config_problems.iter().map(ConfigProblem::for_journal).collect();
         let problems = problems.into_iter().chain(self.complaint.take());
         let own_text = self.own_text_problem();
@@ -314,9 +319,9 @@ impl Task {
                 HookResult { answer, missed }
             }
             HookAction::Tool { reason, touched, destroyed, .. } => {
-                let Protected { missed, unfinished, has_first_local, ensured } =
+                let Protected { missed, unfinished, has_first_local, ensured, current } =
                     self.protect(&manager, reason, touched);
-                let kept = self.keep(&manager, destroyed);
+                let kept = self.keep(&manager, destroyed, current);
                 manager.note_outside(&ensured, &kept, Context::now());
                 let message = self.message(&manager, &unfinished, 0, has_first_local);
                 HookResult { answer: message.and_then(|text| answer::with_message(&self.event, &text, None)), missed }
@@ -324,12 +329,22 @@ impl Task {
         }
     }
 
-    /// Keeps what the command is about to destroy, in the time that is left.
-    fn keep(&self, manager: &Manager, destroyed: &Destroyed) -> KeepReport {
+    /// Reads the programs that the command runs: what they change and destroy counts as its own.
+    fn read_programs(&mut self) {
+        if let HookAction::Tool { touched, destroys, destroyed: Destroyed::Command(verdict), .. } = &mut self.doing {
+            touched.extend(destroyed::read_programs(verdict, self.around.home.as_deref()));
+            *destroys |= verdict.destroys;
+        }
+    }
+
+    /// Keeps what the command is about to destroy, in the time that is left, or in `KEEP_TIME_MIN`.
+    fn keep(&self, manager: &Manager, destroyed: &Destroyed, current: Option<Vec<PathBuf>>) -> KeepReport {
         let limit = Duration::from_millis(self.around.settings.deadline_ms.min(DEADLINE_MS_MAX));
-        let left = u64::try_from(limit.saturating_sub(self.began.elapsed()).as_millis()).unwrap_or(0);
+        let left = limit.saturating_sub(self.began.elapsed()).max(KEEP_TIME_MIN);
+        let left = u64::try_from(left.as_millis()).unwrap_or(0);
         let root = manager.root().or(self.here.as_deref());
-        let request = destroyed.request(root, manager.settings(), self.around.home.as_deref());
+        let mut request = destroyed.request(root, manager.settings(), self.around.home.as_deref());
+        request.current = current;
         manager.keep_files(request, left, Context::now())
     }
 
@@ -443,9 +458,8 @@ impl Task {
             maintenance::start_finish(&self.around.base, self.around.named_config(), &one.dir);
         }
         let mut steps = Vec::new();
-        if let HookAction::Tool { destroys, .. } = &self.doing
-            && manager.wants_step(*destroys)
-        {
+        let wants_step = matches!(&self.doing, HookAction::Tool { destroys, .. } if manager.wants_step(*destroys));
+        if wants_step {
             // The others have had their checkpoint at this moment.
             let is_first = |one: &&Ensured| !is_skipped(one, WhySkipped::AlreadyThisTurn);
             let taken: Vec<_> = ensured.iter().filter(is_first).map(|one| one.dir.clone()).collect();
@@ -453,18 +467,20 @@ impl Task {
             steps = manager.take_steps(&within, &taken, reason, now);
         }
         self.push(manager, ensured.iter().chain(&steps));
+        let held = ensured.iter().chain(&steps).filter(|one| one.checkpoint().is_some());
+        let current = wants_step.then(|| held.map(|one| one.dir.clone()).collect());
         let unfinished = ensured.iter().filter(|one| one.is_unfinished || is_skipped(one, WhySkipped::BeingCompleted));
         let unfinished = unfinished.map(|one| one.dir.clone()).collect();
         let missed = manager.unprotected(&ensured).into_iter().next().map(|(_, why)| why);
         let local = |one: &Ensured| one.report.as_ref().ok().and_then(|report| report.local.clone());
         let has_first_local = ensured.iter().filter_map(local).any(|local| local.is_first);
         if missed.is_some() || !self.wants_proof {
-            return Protected { missed, unfinished, has_first_local, ensured };
+            return Protected { missed, unfinished, has_first_local, ensured, current };
         }
         // An earlier attempt in this turn may have failed.
         let is_unprotected = ensured.iter().any(|one| one.checkpoint().is_none() && manager.is_unprotected(&one.dir));
         let missed = is_unprotected.then(|| "this turn has no checkpoint; `piton status` says why".to_owned());
-        Protected { missed, unfinished, has_first_local, ensured }
+        Protected { missed, unfinished, has_first_local, ensured, current }
     }
 
     /// Starts a push in the background if one of these checkpoints is new.

@@ -5,12 +5,16 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::Command;
+use std::thread;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use testkit::Sandbox;
 
-use crate::hook_kit::journal;
-use crate::hook_kit::prompt;
-use crate::kept_kit::{agent_runs, announce, everything, hooked, kept_files, large, piton, world};
+use crate::hook_kit::{bash, hook_command, journal, prompt, send};
+use crate::kept_kit::{
+    agent_runs, announce, everything, execute, hooked, kept_files, large, piton, with_settings, world,
+};
+use crate::serve_kit::LockHolder;
 
 /// Commands, the program that they need, and the paths to recover; `~/` is the home directory.
 const LOSSES: &[(&str, &str, &[&str])] = &[
@@ -32,6 +36,19 @@ const LOSSES: &[(&str, &str, &[&str])] = &[
     ("python3 -c \"open('big.bin', 'w').write('x')\"", "python3", &["big.bin"]),
     ("python3 -c \"import os; os.replace('keep.txt', 'copy.bin')\"", "python3", &["copy.bin"]),
     ("python3 wipe.py", "python3", &["two/a.bin", "two/b.bin"]),
+    ("python3 -c \"f = open('big.bin', 'r+'); f.truncate(0)\"", "python3", &["big.bin"]),
+    (".venv/bin/python -c \"import os; os.truncate('big.bin', 0)\"", "python3", &["big.bin"]),
+    ("python3 -c \"import sqlite3; open('big.bin', 'ab').truncate(0) # DROP TABLE\"", "python3", &["big.bin"]),
+    ("mv big.bin old.bin && : > old.bin", "sh", &["big.bin"]),
+    ("find . -type d -name 'tw*' -exec rm -rf {} +", "find", &["two"]),
+    ("find . -type d -name two | xargs rm -rf", "xargs", &["two"]),
+    ("RM='rm -rf'; $RM data", "sh", &["data"]),
+    ("OPTS=-rf; rm $OPTS data two", "sh", &["data", "two"]),
+    ("/bin/sh <<'EOF'\nrm -rf data\nEOF\n", "sh", &["data"]),
+    ("F='big [1].bin'; rm \"$F\"", "sh", &["big [1].bin"]),
+    ("rm \"big [1]\"*.bin", "sh", &["big [1].bin"]),
+    ("rm app/[id]/large.bin", "sh", &["app/[id]/large.bin"]),
+    ("bash -O globstar -c 'rm **/large.bin'", "bash", &["app/[id]/large.bin"]),
     ("node -e \"require('fs').writeFileSync('big.bin', '')\"", "node", &["big.bin"]),
     ("node -e \"require('fs').rmSync('data', {recursive: true})\"", "node", &["data"]),
     ("perl -e 'unlink \"big.bin\", glob(\"two/*.bin\")'", "perl", &["big.bin", "two"]),
@@ -48,6 +65,11 @@ fn hidden_world() -> Sandbox {
     sandbox.write("Makefile", "ALL = data $(TWO)\nTWO := two\nwipe:\n\t$(RM) -r $(ALL)\ndeep:\n\t@$(MAKE) wipe\n");
     sandbox.write("wipe.py", "import glob, os\nfor path in glob.glob('two/*.bin'):\n    os.remove(path)\n");
     sandbox.write("other/a.bin", "another");
+    fs::create_dir_all(sandbox.project().join("app/[id]")).expect("a directory");
+    execute(&sandbox, "mkdir -p .venv/bin && ln -s \"$(command -v python3)\" .venv/bin/python");
+    for (name, seed) in [("big [1].bin", 91), ("app/[id]/large.bin", 92)] {
+        fs::write(sandbox.project().join(name), large(seed)).expect("a file");
+    }
     sandbox
 }
 
@@ -87,6 +109,56 @@ fn what_scripts_other_languages_and_copies_destroy_comes_back() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Work that was done after the checkpoint of the turn, and that a program of the project removes.
+#[test]
+fn work_of_the_turn_that_a_program_removes_comes_back() {
+    for line in ["sh wipe.sh", "make wipe-src", "python3 -c \"import shutil; shutil.rmtree('src')\""] {
+        let sandbox = world();
+        sandbox.write("wipe.sh", "rm -rf src\n");
+        sandbox.write("Makefile", "wipe-src:\n\trm -rf src\n");
+        hooked(&sandbox, &prompt(&sandbox, "s", "p1", "go"));
+        sandbox.write("src/main.rs", "fn main() { work() }");
+        announce(&sandbox, line);
+        execute(&sandbox, line);
+        piton(&sandbox, &["recover", "src/main.rs"]).done();
+        assert_eq!(text(&sandbox, "src/main.rs"), "fn main() { work() }", "{line}");
+    }
+}
+
+/// U4. A checkpoint that is behind does not hold what was changed since.
+#[test]
+fn work_of_the_turn_is_kept_if_no_checkpoint_can_be_taken_before_it_is_removed() {
+    let sandbox = world();
+    hooked(&sandbox, &prompt(&sandbox, "s", "p1", "go"));
+    let taken = second_now();
+    while second_now() == taken {
+        thread::yield_now();
+    }
+    sandbox.write("src/main.rs", "fn main() { work() }");
+    let common = ["gate", "store", "size", "gc"];
+    let locks = fs::read_dir(sandbox.store().join("locks")).expect("locks").map(|entry| entry.expect("a name").path());
+    let own = locks.filter(|path| !common.iter().any(|name| path.ends_with(name)));
+    let held: Vec<_> = own.map(|path| LockHolder::of(&path)).collect();
+    assert!(!held.is_empty());
+    let payload = bash(&sandbox, "s", "p1", "rm -rf src keep.txt");
+    let mut hook = hook_command(&sandbox, &["claude"]);
+    assert_eq!(send(with_settings(&mut hook).env("PITON_DEADLINE_MS", "600"), &payload).code(), 0);
+    drop(held);
+    assert_eq!(kept_files(&sandbox).len(), 1, "keep.txt is held by the checkpoint");
+    execute(&sandbox, "rm -rf src keep.txt");
+    piton(&sandbox, &["recover", "src", "keep.txt"]).done();
+    assert_eq!(text(&sandbox, "src/main.rs"), "fn main() { work() }");
+    assert_eq!(text(&sandbox, "keep.txt"), "1");
+}
+
+fn text(sandbox: &Sandbox, name: &str) -> String {
+    fs::read_to_string(sandbox.project().join(name)).expect("a file")
+}
+
+fn second_now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs()
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! A client of `piton serve`: sends messages, and reads the answers.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 
 use serde_json::{Value, json};
@@ -122,8 +123,13 @@ pub(crate) struct LockHolder(Child);
 
 impl LockHolder {
     pub(crate) fn start(sandbox: &Sandbox) -> Self {
+        Self::of(&sandbox.store().join("locks/gate"))
+    }
+
+    /// Takes the lock of this file.
+    pub(crate) fn of(file: &Path) -> Self {
         let mut command = clean_command("flock");
-        command.arg(sandbox.store().join("locks/gate")).arg("cat");
+        command.arg(file).arg("cat");
         let mut holder = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("flock runs");
         // The output of `cat` was read with the lock held.
         holder.stdin.as_mut().expect("a pipe").write_all(b"x").expect("it reads");
