@@ -73,9 +73,9 @@ pub(crate) fn words(hint: &Hint) -> String {
         Hint::Repair => "`piton verify` shows what is damaged, `piton repair` repairs what it can",
         Hint::RepairSaves => "`piton repair` saves what is whole in it",
         Hint::RepairRestores => "`piton repair` brings it back",
-        Hint::RepairSetsAside => "`piton repair` puts it aside",
+        Hint::RepairSetsAside => "`piton repair` sets it aside",
         Hint::RepairIntent => {
-            "`piton repair` puts it aside; `piton rollback` shows the safety checkpoint of that restore"
+            "`piton repair` sets it aside; `piton rollback` shows the safety checkpoint of that restore"
         }
         Hint::RepairCopy => "nothing was taken away; if the disk is failing, repair a copy on another one with --base",
         Hint::FindSafetyCheckpoint => "`piton rollback` shows the safety checkpoint of that restore",

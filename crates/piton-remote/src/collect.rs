@@ -4,10 +4,10 @@
 //! 2. A later run completes a tomb once it is old enough by the clock of the bucket, and every machine with a lease has
 //!    seen it. All refs are read again, and what is still not referred to is deleted. (B13)
 //!
-//! Why nothing that is needed goes: a machine that chose to rely on a pack before the tomb was written has written its ref
-//! before it has seen the tomb, and the second reading finds that ref; one that has seen the tomb does not rely on it. A
-//! machine without a lease for a day is not waited for: it looks at the tombs before it writes a ref, and if it was
-//! suspended in between, it looks for its packs afterwards and sends again what is missing.
+//! No object that is needed is deleted: a machine that chose to rely on a pack before the tomb was written has written
+//! its ref before it has seen the tomb, and the second reading finds that ref; one that has seen the tomb does not rely
+//! on it. A machine without a lease for a day is not waited for: it looks at the tombs before it writes a ref, and if
+//! it was suspended in between, it looks for its packs afterwards and sends again what is missing.
 //!
 //! Listings may lag behind by up to half of the grace period. The clocks of machines do not matter.
 
@@ -38,7 +38,7 @@ pub struct CollectPolicy {
     pub grace_secs: i64,
     /// Seconds for which a lease holds.
     pub lease_secs: i64,
-    /// Days after which the refs of a machine that pushes no more are deleted; 0 for never.
+    /// Days after which the refs of a machine that no longer pushes are deleted; 0 for never.
     pub retention_days: u32,
 }
 
@@ -58,7 +58,7 @@ pub struct CollectReport {
     pub deleted: usize,
     /// Their size.
     pub bytes_freed: u64,
-    /// Refs of machines that push no more.
+    /// Refs that were deleted because their machines no longer push.
     pub refs_expired: usize,
     /// Tombs that were not completed, each with the reason.
     pub waiting: Vec<String>,

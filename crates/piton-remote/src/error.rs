@@ -12,7 +12,7 @@ pub type Result<T> = std::result::Result<T, RemoteError>;
 pub enum RemoteErrorKind {
     /// There is no remote, no such machine, checkpoint or file.
     NotFound,
-    /// The request makes no sense.
+    /// The request is invalid.
     Invalid,
     /// No credentials were found, or the store does not accept them.
     Credentials,
@@ -30,7 +30,7 @@ pub enum RemoteErrorKind {
     Damaged,
     /// A ref is older than one that was seen before.
     RolledBack,
-    /// The store has room for nothing more.
+    /// The store is full.
     Full,
     /// A local file cannot be read or written.
     Io,

@@ -146,7 +146,7 @@ impl Keyring {
     }
 }
 
-/// Returns the hash of a name in a repository, with a key that everybody knows in one without encryption.
+/// Returns the hash of a name in a repository, with a key that is public in a repository without encryption.
 pub(crate) fn name_with(key: &[u8; 32], kind: &str, text: &[u8]) -> String {
     let mut hasher = blake3::Hasher::new_keyed(key);
     hasher.update(kind.as_bytes()).update(&[0]).update(text);
@@ -184,7 +184,7 @@ impl Phrase {
         }
         let list = bip39::Language::English;
         if let Some(unknown) = words.iter().find(|word| list.find_word(word).is_none()) {
-            return Err(bad(format!("`{unknown}` is none of its words")));
+            return Err(bad(format!("`{unknown}` is not one of its words")));
         }
         let text = words.join(" ");
         bip39::Mnemonic::parse_normalized(&text).map_err(|_| bad("a word is wrong or in another place".to_owned()))?;

@@ -5,14 +5,14 @@
 //! ref, the indexes that it names and parts of packs, and adds a checkpoint through [`piton::Incoming`]. `collect` deletes
 //! what nothing refers to. `records` has the layout of a bucket.
 //!
-//! - B10. A ref is written last, and everything that it leads to exists then: packs and indexes were written before, or
-//!   belong to other machines and are in no tomb that was seen after they were chosen.
-//! - B11. Each ref has one writer. A machine that finds its own ref or lease not as it left it takes a new id before it
-//!   writes anything.
+//! - B10. A ref is written last. Everything reachable from it exists by then: packs and indexes were written before it,
+//!   or belong to other machines and were in no tomb that was seen after they were chosen.
+//! - B11. Each ref has one writer. A machine that finds its own ref or lease changed by another writer takes a new id
+//!   before it writes anything.
 //! - B12. Packs and indexes are immutable, and a name is never used twice.
-//! - B13. An object is deleted only if nothing referred to it at two times, between which every machine at work has seen
-//!   that it will be deleted.
-//! - B14. Nothing but names of hashes, sizes and times is readable in an encrypted repository.
+//! - B13. An object is deleted only if it was unreferenced at two points in time, between which every machine at work
+//!   has seen that it will be deleted.
+//! - B14. Only hashed names, sizes and times are readable in an encrypted repository.
 
 mod bucket;
 mod collect;

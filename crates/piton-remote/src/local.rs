@@ -195,7 +195,7 @@ impl LocalDir {
         self.write(CONFIG, &serde_json::to_vec_pretty(config).expect("text"))
     }
 
-    /// Returns the state. A missing or corrupt one counts as none: everything in it can be found out again.
+    /// Returns the state. A missing or corrupt state counts as empty: everything in it can be rebuilt.
     pub fn state(&self) -> RemoteState {
         self.read(STATE).ok().flatten().unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! Who has pushed what: machines, their projects, and the checkpoints of one of them.
+//! Machines that have pushed, their projects, and the checkpoints of one machine.
 
 use std::collections::{BTreeMap, HashSet};
 

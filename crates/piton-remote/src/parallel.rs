@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::error::{RemoteError, Result};
 
-/// Calls `work` for each of the items, `threads_max` at the same time. After the first error, it is called no more, and
-/// returns that error.
+/// Calls `work` for each of the items, `threads_max` at the same time. After the first error, `work` is not called
+/// again, and that error is returned.
 pub(crate) fn try_each<T: Sync>(items: &[T], threads_max: usize, work: impl Fn(&T) -> Result<()> + Sync) -> Result<()> {
     let (next, failure) = (AtomicUsize::new(0), Mutex::new(None::<RemoteError>));
     let run = || {

@@ -17,7 +17,7 @@ use crate::records::{RefKey, RefRecord, WriterRecord};
 use crate::remote::{Remote, cached_name};
 use crate::transfer::{Meter, add_pack, send_pack};
 
-/// Time after which a machine that wrote no lease does not keep garbage from being deleted.
+/// Time after which a machine that has not renewed its lease no longer delays the deletion of garbage.
 pub const LEASE_SECS: u64 = 24 * 60 * 60;
 /// Indexes of a ref before they are merged into one, and checkpoints that were dropped since.
 const INDEXES_MAX: usize = 8;

@@ -1,4 +1,5 @@
-//! Small objects of a bucket: what the repository is, the refs of each machine, its lease, and packs that may go.
+//! Small objects of a bucket: the description of the repository, the refs of each machine, its lease, and lists of
+//! packs that may be deleted.
 //!
 //! ```text
 //! piton.json                           format, id of the repository, encryption; written once
@@ -63,7 +64,7 @@ pub(crate) struct WriterRecord {
     pub(crate) refs: Vec<String>,
 }
 
-/// Objects that nothing referred to at one time.
+/// Objects that were unreferenced when the tomb was written, and may be deleted later.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Tomb {
     pub(crate) packs: Vec<String>,

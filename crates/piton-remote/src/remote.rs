@@ -37,7 +37,7 @@ pub(crate) struct FoundTombs {
     pub(crate) corrupt: Vec<(String, RemoteError)>,
 }
 
-/// Answer to a request for the key of a repository.
+/// Outcome of [`Remote::add`].
 #[derive(Debug)]
 pub enum Opened {
     /// A new repository. The phrase is shown once.
@@ -59,7 +59,7 @@ pub struct AddRequest {
     pub credentials: Option<CredentialsFrom>,
     /// Phrase of an existing repository.
     pub phrase: Option<Phrase>,
-    /// False: a new repository is made in the clear.
+    /// True if a new repository is encrypted. An existing one stays as it is.
     pub is_encrypted: bool,
     /// Name of this machine, if one was given.
     pub machine: Option<String>,

@@ -26,7 +26,7 @@ pub(crate) struct Slot {
     pub(crate) label: String,
     /// Ids of the keys in it.
     keys: Vec<String>,
-    /// Checksum of all the rest by a holder of the keyring.
+    /// Keyed checksum of all other fields, which only a holder of the keyring can compute.
     mac: String,
 }
 

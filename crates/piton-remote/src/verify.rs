@@ -1,5 +1,5 @@
-//! Checks a remote: refs, indexes and packs; with `read_data`, every byte of them, and that nothing is missing that a
-//! checkpoint leads to.
+//! Checks a remote: refs, indexes and packs; with `read_data`, also every byte of them, and that every object reachable
+//! from a checkpoint exists.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Mutex;

@@ -274,8 +274,8 @@ impl Journal {
         self.or_in(Some(own))
     }
 
-    /// Appends an event. Returns true if it is on record. An event of a turn is not appended again if the log has an
-    /// equal one, nor is a warning within an hour.
+    /// Appends an event. Returns true if the log has it afterwards. An event of a turn that the log already has is not
+    /// appended again, nor is the same warning within an hour.
     pub fn note(&self, event: &Event) -> bool {
         let line = event.encode();
         // Compare with the text as the log stores it: an event whose text was cut would never match and be appended by
@@ -376,7 +376,7 @@ impl Journal {
         open
     }
 
-    /// Records that the user has seen all unprotected turns. Returns true if it is on record.
+    /// Records that the user has seen all earlier events. Returns true if the record was written.
     pub fn acknowledge(&self, now: Moment) -> bool {
         let (time, level, what) = (now, Level::Acknowledged, "seen by the user".to_owned());
         self.append_to_all(&Event { time, level, agent: None, session: None, turn: None, project: None, what })

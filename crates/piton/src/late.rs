@@ -112,8 +112,8 @@ impl<'a> Completion<'a> {
         }
     }
 
-    /// Returns the origin of the checkpoint and the time as of which it is taken; `None` if no checkpoint is
-    /// unfinished, or if it is that of the end of a turn, without which the turn is protected all the same.
+    /// Returns the origin of the checkpoint and the time as of which it is taken; `None` if there is no unfinished
+    /// checkpoint, or if it is for the end of a turn: the turn is protected without it.
     pub fn origin(&self) -> Option<(Origin, Moment)> {
         let unfinished = self.store.unfinished.get(self.project.id())?;
         let unfinished = Some(unfinished).filter(|unfinished| !unfinished.kind.is_within_turn())?;

@@ -5,7 +5,7 @@
 //!
 //! - M1. Nothing here fails or panics because of files, the store or the disk. A missed checkpoint is returned as a
 //!   value and recorded in the journal.
-//! - M2. It delays the agent by `deadline_ms`, and by little more.
+//! - M2. It delays the agent by at most `deadline_ms`, plus a small margin.
 //! - M3. If checkpoints are switched off, it opens no file at all.
 //! - M4. One checkpoint per project, session and turn, also if many processes ask at the same time.
 //!
@@ -284,8 +284,8 @@ impl Manager {
         }
     }
 
-    /// Returns true, once, for a project whose checkpoint is being completed in the background, so that the caller
-    /// tells the user.
+    /// Returns true if the checkpoint of the project is being completed in the background and this was not reported
+    /// before. Records that it is reported now: the caller must tell the user.
     pub fn is_to_be_told(&self, dir: &Path) -> bool {
         let project = Project::at(dir, self.home.as_deref()).ok();
         let Some((project, store)) = project.zip(Store::open_existing(&self.base).ok().flatten()) else { return false };
@@ -440,7 +440,7 @@ impl Manager {
         }
     }
 
-    /// Returns the changes in the project around `dir` since a checkpoint, given by number or id.
+    /// Returns the changes in the project around `dir` since a checkpoint, which is named by number, id or mark.
     pub fn diff(&self, dir: &Path, checkpoint: &str) -> Result<Diff> {
         let store = self.existing_store()?;
         let project = self.project(dir, &store)?;

@@ -9,8 +9,8 @@ use crate::restore::RestoreReport;
 use crate::revert::{RevertReport, RevertScope};
 use crate::store::{Checkpoint, CheckpointKind, Notice, SessionKey, Store};
 
-/// Leaves a notice for every session that has worked in the project since the restored checkpoint, including those
-/// whose turns took none because nothing had changed. Returns the number of sessions.
+/// Leaves a notice for every session that has worked in the project since the restored checkpoint, including sessions
+/// whose turns took no checkpoint because nothing had changed. Returns the number of sessions.
 pub fn tell_sessions(store: &Store, project: &Project, report: &RestoreReport) -> Result<usize> {
     leave_notices(store, project, &report.target, &restored(report), report)
 }

@@ -58,7 +58,7 @@ impl Project {
     }
 
     /// Returns the project whose directory was deleted, if `dir` was that directory or was inside it. Returns `None` if
-    /// `dir` exists, and if the store has no checkpoint of any directory that was there.
+    /// `dir` exists, or if the store has no checkpoint of `dir` or of a missing directory above it.
     ///
     /// Such a project can be listed, compared and restored. A restore creates the directory again.
     pub fn gone(dir: &Path, store: &Store, home: Option<&Path>) -> Option<Self> {

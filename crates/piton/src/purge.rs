@@ -159,7 +159,7 @@ pub fn find_prompt(store: &Store, project: &Project, name: &str) -> Result<TurnR
             .because("the ledger of this project has no words of such a turn")
             .with_hint(Hint::ListTurns)),
         (Some(_), false) => Err(Error::new(ErrorKind::Ambiguous, format!("tell which turn {name:?} is"))
-            .because(format!("{} turns begin so", found.len() + 1))
+            .because(format!("{} turns begin with that", found.len() + 1))
             .with_hint(Hint::GiveWholeTurn)),
         (Some(turn), true) => Ok(turn),
     }

@@ -305,7 +305,7 @@ fn problems_of(store: &Store, objects: Option<&Objects>, project: &KnownProject)
     let git = git_problems(store, objects, &project.id, project.dir.as_deref());
     let unseen = (project.presence == Presence::Unknown).then(|| {
         StatusProblem::new(
-            format!("{shown} is not to be seen, and neither is the disk that it was on"),
+            format!("{shown} cannot be found, and neither can the disk that it was on"),
             "its checkpoints are kept; mount the disk, or wait until they are pruned by age".into(),
         )
     });

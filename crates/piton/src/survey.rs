@@ -1,5 +1,5 @@
-//! The contents of a project, file by file, with the id of every content: the common input of take, diff and restore.
-//! Reads the project, adds to a collection of new objects, and publishes nothing.
+//! The files of a project with the object ids of their contents: the common input of take, diff and restore. Reads the
+//! project, adds to a set of new objects, and publishes nothing.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};

@@ -32,7 +32,7 @@ const LOSSES_MAX: u32 = 16;
 
 /// Takes a checkpoint of a project.
 ///
-/// `now` must not be later than the call: a file that changed after it is read again next time.
+/// `now` must not be later than the call. A file that changed after `now` is read again by the next take.
 ///
 /// ```
 /// use piton::{Outcome, Progress, Request, Settings, take};

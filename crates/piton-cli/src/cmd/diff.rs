@@ -33,7 +33,7 @@ pub(crate) struct DiffArgs {
     /// From this checkpoint: number, id or mark, or NAME/N of another machine
     #[arg(value_name = "N|ID", default_value = "1")]
     from: String,
-    /// To this one; to the files as they are, if there is none
+    /// To this one [default: the current files]
     #[arg(value_name = "N|ID")]
     to: Option<String>,
     /// Only these files and directories, relative to the project

@@ -106,7 +106,7 @@ struct Checked {
 struct Seen {
     /// time of the event, as in RFC 3339
     time: Moment,
-    /// meaning of the event: `seen`, `protected`, `warning`, `unprotected`, `declined` or `acknowledged`
+    /// meaning of the event: `seen`, `protected`, `warning`, `unsaved`, `unprotected`, `declined` or `acknowledged`
     level: &'static str,
     /// description
     what: String,
@@ -287,7 +287,7 @@ fn check(agent: Agent, homes: &Homes, context: &Context, on_record: &OnRecord, a
             .push(format!("{turns} without a checkpoint before that or where none is taken, see `piton status`"));
     }
     if checked.unprotected_turns > 0 {
-        let what = format!("{} went on without a checkpoint", counted(checked.unprotected_turns, "turn"));
+        let what = format!("{} ran without a checkpoint", counted(checked.unprotected_turns, "turn"));
         let last = own.find(|event| event.level == Level::Unprotected);
         let why = last.map_or_else(String::new, |event| format!("the last: {}", event.what));
         checked.problems.push(Problem::new(what, why));

@@ -1,4 +1,4 @@
-//! The changes of a turn by file and hunk, and the question which of them are meant, as `git add -p` asks it.
+//! The changes of a turn by file and hunk, and the prompt to select among them, like that of `git add -p`.
 
 use std::collections::BTreeSet;
 use std::io;

@@ -158,7 +158,7 @@ fn as_question(plan: &PurgePlan) -> String {
     };
     let local = (plan.local > 0).then(|| format!("the ignored files of {}", counted(plan.local, "checkpoint")));
     let from = rewritten.into_iter().chain(local).collect::<Vec<_>>().join(", and out of ");
-    format!("This takes out of {from}, and cannot be undone:\n{names}")
+    format!("This removes from {from}, and cannot be undone:\n{names}")
 }
 
 /// Removes the text of one prompt.

@@ -42,10 +42,10 @@ const INTRODUCTION: &str = "\
 
 Every command, as the program itself has it: this page is what `piton man --markdown` prints, and a test keeps it so.
 
-Text is for people, `--json` is for programs: one line on stdout, with the keys that are named below. More may follow, none
-goes away. `docs/schema` has a JSON Schema of the output of each command. A path is text, in which bytes that are not UTF-8
+Text is for people, `--json` is for programs: one line on stdout, with the keys that are named below. Keys may be added, but
+none is removed. `docs/schema` has a JSON Schema of the output of each command. A path is text, in which bytes that are not UTF-8
 are U+FFFD; its exact bytes are then in a second key, `path_bytes` beside `path`: printable ASCII, in which each other byte
-and `%` are `%` and two hexadecimal digits. Nothing is asked with `--json`: what would have to be agreed to is declined. An
+and `%` are `%` and two hexadecimal digits. `--json` never asks: an operation that needs consent is declined. An
 error is printed on stdout, with the same exit code as without `--json`.
 
 Colours are there on a terminal only, and not with `--no-color`, `NO_COLOR` or `CLICOLOR=0`; `CLICOLOR_FORCE=1` has them

@@ -208,7 +208,7 @@ fn run_add(args: &Add, context: &Context, output: &Output) -> anyhow::Result<()>
         output.warn("nothing is encrypted: all who can read the bucket can read the files");
     }
     let next = if answer.created {
-        "`piton push` sends the checkpoints that there are; new ones are sent in the background"
+        "`piton push` sends the existing checkpoints; new ones are sent in the background"
     } else {
         "`piton machines` lists the machines, `piton rollback --machine NAME` their checkpoints of this project"
     };

@@ -79,7 +79,7 @@ fn run_remote(args: &Repair, context: &Context, output: &Output) -> anyhow::Resu
     let mut lines = remote_lines(&report.found, output.is_verbose);
     lines.push(push::text(&report.sent));
     if report.left.is_empty() {
-        lines.push("Whole again".to_owned());
+        lines.push("Repaired: no damage is left".to_owned());
     } else {
         lines.push("Left:".to_owned());
         lines.extend(remote_lines(&report.left, output.is_verbose));
@@ -97,7 +97,7 @@ fn as_text(report: &RepairReport, is_dry: bool, is_verbose: bool) -> String {
     let step = |step: &RepairStep| format!("{}: {} ({})", step.what.replace('_', " "), step.about, step.detail);
     let mut lines: Vec<_> = report.steps.iter().map(|one| plain(&step(one))).collect();
     if report.healed > 0 {
-        lines.push(format!("Healed: {}", counted(report.healed, "object")));
+        lines.push(format!("Recovered: {}", counted(report.healed, "object")));
     }
     if !report.lost.is_empty() {
         lines.push("Lost:".to_owned());
@@ -116,8 +116,8 @@ fn as_text(report: &RepairReport, is_dry: bool, is_verbose: bool) -> String {
     let verdict = match (is_dry, report.is_whole) {
         (_, true) if report.steps.is_empty() => "Whole: there is nothing to do",
         (true, _) => "Nothing was changed",
-        (false, true) if report.lost.is_empty() => "Whole again",
-        (false, true) => "Whole again, with losses",
+        (false, true) if report.lost.is_empty() => "Repaired: no damage is left",
+        (false, true) => "Repaired, with losses",
         (false, false) => "STILL DAMAGED",
     };
     lines.push(verdict.to_owned());

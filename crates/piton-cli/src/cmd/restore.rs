@@ -196,7 +196,7 @@ pub(super) fn restore_with(
         // `--yes` does not cover the work of other sessions.
         Err(error) if error.kind() == ErrorKind::NeedsConsent && is_terminal => {
             output.warn(&error.to_string());
-            if !output.confirmed("Take that back, too? [y/N] ", "--across-sessions")? {
+            if !output.confirmed("Undo that, too? [y/N] ", "--across-sessions")? {
                 return Err(Declined("nothing was touched", None).into());
             }
             job.apply(options.across_sessions(true), agreed, &mut companion)?

@@ -188,7 +188,7 @@ impl RevertJob<'_> {
                 _ => return Err(error.into()),
             };
             self.output.warn(&error.to_string());
-            if !self.output.confirmed("Take that back, too? [y/N] ", option)? {
+            if !self.output.confirmed("Undo that, too? [y/N] ", option)? {
                 return Err(Declined("nothing was touched", None).into());
             }
             *consent = true;

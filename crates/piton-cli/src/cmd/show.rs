@@ -139,7 +139,7 @@ fn as_text(listed: &Listed, checkpoint: &Checkpoint, files: &[Vec<u8>], is_verbo
             let files = counted(files, "file");
             format!("Changed:   {files}, {PLUS}+{insertions}{PLUS:#}/{MINUS}-{deletions}{MINUS:#}")
         }
-        None => "Changed:   cannot be told: it or the one before is damaged".to_owned(),
+        None => "Changed:   unknown: it or the one before is damaged".to_owned(),
     });
     if !facts.empty_dirs.is_empty() {
         lines.push(format!(

@@ -240,7 +240,7 @@ impl Context {
             let dir = project.as_ref().map_or_else(String::new, |dir| format!(" in {}", dir.display()));
             let is_past = states.iter().any(|state| state.project == **project && state.is_past);
             note(
-                &format!("{} went on without a checkpoint{dir}: {}", counted(own.len(), "turn"), own[0].what),
+                &format!("{} ran without a checkpoint{dir}: {}", counted(own.len(), "turn"), own[0].what),
                 match (is_past, own[0].level) {
                     (true, _) => "checkpoints work again there; `piton status --ack` once you have seen this",
                     (_, Level::Declined) => {
@@ -268,7 +268,7 @@ impl Context {
         problems
     }
 
-    /// Returns the turns that went on without a checkpoint and that the user has not acknowledged, newest first, each
+    /// Returns the turns that ran without a checkpoint and that the user has not acknowledged, newest first, each
     /// once. Records the hooks that were killed first.
     pub(crate) fn unprotected_turns(&self) -> Vec<Event> {
         if let Ok(Some(store)) = self.existing_store() {

@@ -8,7 +8,7 @@
 //! The formats are private to the agents. A version that was not tested, a record of another form and a file that is cut
 //! short are reasons to make no fork ([`WhyNot`]), and never an error of a restore.
 //!
-//! This is the vocabulary, and what all agents have in common. The way of each agent is in its own directory.
+//! This module has the types and the code that all agents share. The code of each agent is in that agent's directory.
 
 pub(crate) mod chain;
 pub(crate) mod draft;

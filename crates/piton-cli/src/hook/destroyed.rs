@@ -1,4 +1,4 @@
-//! What a command is about to destroy, with the scripts that it runs.
+//! Paths that a command and the scripts that it runs are about to destroy.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -14,7 +14,7 @@ use super::{foreign, touched};
 const SCRIPT_BYTES_MAX: u64 = 64 << 10;
 /// Number of names that are searched for files which an archive may replace.
 const NAMES_MAX: usize = 5_000;
-/// Number of programs that are read for one command, and how many of them may run one another.
+/// Number of programs that are read for one command, and the depth to which they may run each other.
 const RUNS_MAX: usize = 32;
 const RUNS_DEPTH_MAX: usize = 4;
 
@@ -29,8 +29,8 @@ pub(super) enum Destroyed {
 }
 
 impl Destroyed {
-    /// Returns what is to be kept. Of files that a tool writes, those in the session's directory `root` are in checkpoints
-    /// or saved with them unless they are large; the limit of ignored files is another one.
+    /// Returns the request to keep these paths. Files that a tool writes below the session's directory `root` are left
+    /// out unless they are large: smaller ones are in checkpoints or saved with them.
     pub(super) fn request(&self, root: Option<&Path>, settings: &Settings, home: Option<&Path>) -> KeepRequest {
         match self {
             Self::Command(verdict) => by(verdict, settings, home),

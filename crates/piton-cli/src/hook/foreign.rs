@@ -1,4 +1,4 @@
-//! Files that a text in another language than that of the shell destroys, as far as it names them.
+//! Files that code in a language other than shell destroys, as far as it names them.
 //!
 //! Nothing is parsed. If the text calls something that removes files, every path in quotes may be removed; a file is
 //! written over if its path stands where a call takes the name of its output. A path that is computed is not found.

@@ -5,7 +5,7 @@
 //! - H1. It fails open: whatever goes wrong, the exit code is 0, stderr stays empty and the answer is the one that lets
 //!   this agent continue. (`--fail-closed` is for users who prefer that the agent stops.)
 //! - H2. It fails towards protection: an event that cannot be understood is treated as one that may change files.
-//! - H3. It delays the agent no longer than the deadline and a little more, whatever hangs.
+//! - H3. It delays the agent by at most the deadline plus a fixed margin, whatever hangs.
 //! - H4. An event that needs no checkpoint opens no file: neither configuration nor store.
 
 mod answer;

@@ -1,8 +1,8 @@
 //! Recognises the text of piton's own command files when it arrives as a prompt.
 //!
-//! An agent may send the text of a command file in place of the typed line, alone or wrapped. Their files consist of `/rollback {{args}}` for that reason, but files of
-//! version 0.1 contain the paragraph below, and stay on disk until the next install. In every form the arguments are at
-//! the end.
+//! An agent may send the text of a command file instead of the line that was typed, alone or wrapped. The command files
+//! of such agents therefore consist of `/rollback {{args}}`, but those of version 0.1 contain the paragraph below, and
+//! stay on disk until the next install. In every form the arguments are at the end.
 //!
 //! A prompt that only quotes the paragraph is an ordinary prompt: the paragraph counts only in the position where an
 //! agent puts it.

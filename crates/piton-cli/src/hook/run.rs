@@ -371,7 +371,7 @@ impl Task {
         });
         let killed = (killed > 0).then(|| {
             let turns = counted(killed, "earlier turn");
-            format!("piton: {turns} went on without a checkpoint, as the hook was stopped. `piton status` shows more.")
+            format!("piton: {turns} ran without a checkpoint, as the hook was stopped. `piton status` shows more.")
         });
         let first = has_first_local.then(|| format!("piton: {FIRST_LOCAL_FILES}."));
         let all: Vec<_> = late.into_iter().chain(killed).chain(first).collect();

@@ -1,8 +1,9 @@
 //! Finds the version of the agent that runs the hook, if the event does not contain it.
 //!
-//! It is noted for a later rewind of the conversation: which version wrote the transcript. Looked for once per session, in this
-//! order: a variable that the agent sets for its children, the package that the agent's process was started from, and the
-//! head of the transcript. A few small files are read; whatever is missing or of another form is passed over.
+//! The version is recorded because a later rewind must know which version wrote the transcript. It is looked up once
+//! per session, in this order: a variable that the agent sets for its children, the package that the agent's process
+//! was started from, and the head of the transcript. A few small files are read; whatever is missing or of another form
+//! is passed over.
 
 use std::fs::{self, File};
 use std::io::Read as _;

@@ -65,7 +65,7 @@ impl FiredAnswer {
             return Ok(());
         }
         let answer: Value = serde_json::from_str(&self.stdout)
-            .map_err(|_| format!("its answer is no JSON: {}", first_line(&self.stdout)))?;
+            .map_err(|_| format!("its answer is not JSON: {}", first_line(&self.stdout)))?;
         let stops = |key: &str| matches!(answer[key].as_str(), Some("block" | "deny" | "ask"));
         if stops("decision") || stops("permission") {
             return Err(format!("its answer stops the agent: {}", first_line(&self.stdout)));

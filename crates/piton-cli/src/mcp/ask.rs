@@ -1,4 +1,4 @@
-//! Questions to the person at the client, by its elicitation.
+//! Asks the user of the client for consent, through MCP elicitation.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

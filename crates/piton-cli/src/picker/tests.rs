@@ -281,7 +281,7 @@ fn the_work_of_other_sessions_needs_a_second_yes() {
     let planned = plan_comes(&mut state, KeyCode::Enter, &["later work of codex"]);
     assert_eq!(keys(&mut state, "y"), []);
     let question = drawn(&state);
-    assert!(question.contains("later work of codex") && question.contains("Take that back, too? y/n"), "{question}");
+    assert!(question.contains("later work of codex") && question.contains("Undo that, too? y/n"), "{question}");
     assert_eq!((keys(&mut state, "n"), state.status.as_str()), (vec![], "Nothing was done"));
     plan_comes(&mut state, KeyCode::Enter, &["later work of codex"]);
     keys(&mut state, "y");

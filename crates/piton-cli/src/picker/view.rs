@@ -232,7 +232,7 @@ fn file_line<'a>(file: &PatchFile, width: usize, look: &Look) -> Line<'a> {
 fn draw_bottom(frame: &mut Frame<'_>, state: &State, look: &Look) {
     let line = match (&state.busy, state.status.as_str()) {
         _ if state.waits.is_some() => Line::styled(plain(state.waits.as_deref().unwrap_or_default()), BOLD),
-        (Some(Busy::Planning(_)), _) => Line::styled("Looking what that would change ...", BOLD),
+        (Some(Busy::Planning(_)), _) => Line::styled("Checking what that would change ...", BOLD),
         (Some(Busy::Restoring), "") => Line::styled("Restoring ...", BOLD),
         (_, "") => Line::styled(HINTS, DIM),
         (_, status) => Line::styled(plain(status), look.colour(Color::Green).patch(BOLD)),
@@ -271,7 +271,7 @@ fn draw_overlay(frame: &mut Frame<'_>, overlay: &Overlay, state: &State, look: &
         Overlay::Plan(planned, Stage::Others) => {
             let others = planned.others.join("\n");
             // The question comes first: a small screen cuts off the end of a long list.
-            let words = format!("Take that back, too? y/n\n\n{others}");
+            let words = format!("Undo that, too? y/n\n\n{others}");
             draw_words(frame, " Other sessions ", &words, look.colour(Color::Red), 0);
         }
         Overlay::Error(error) => {

@@ -1,4 +1,4 @@
-//! What this machine knows about its remote without asking it: the files that `piton-remote` keeps in the base.
+//! Local knowledge about the remote, without network access: the files that `piton-remote` keeps in the base.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

@@ -21,7 +21,7 @@ const DESCRIPTION: &str = "JSON-RPC 2.0 over stdin and stdout, one message a lin
 command of piton, its result is what that command prints with `--json`. Requests are worked on at the same time; wait for the \
 answer of one on which the next depends. A parameter that is a path has a second one for its exact bytes, if they are not \
 UTF-8: `path_bytes` beside `path`, printable ASCII, in which each other byte and `%` are `%` and two hexadecimal digits. \
-Unknown parameters are refused. More methods, parameters and keys may follow under the same protocol version; none goes away.";
+Unknown parameters are refused. Methods, parameters and keys may be added under the same protocol version, but none is removed.";
 
 /// Returns the document.
 pub(crate) fn document() -> Value {

@@ -9,8 +9,8 @@
 //!
 //! - Q1. Each request is answered exactly once, by its result or by an error. Only messages are written to stdout.
 //! - Q2. No input ends the process: neither a line that is too long or is not JSON, nor a panic of a command.
-//! - Q3. The process ends when stdin does: with the client still reading after every request was answered, and without
-//!   it after what can be cancelled was.
+//! - Q3. The process ends when stdin is closed: if the client still reads, after every request was answered; otherwise,
+//!   after every request that can be cancelled was cancelled.
 
 pub(crate) mod contract;
 mod event;

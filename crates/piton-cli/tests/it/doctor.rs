@@ -167,7 +167,7 @@ fn a_hook_that_does_not_work_is_named_with_why() {
         ("echo words >&2; exit 1", "ended with code 1: words"),
         ("kill -9 $$", "does not work: it "),
         ("cat >/dev/null; echo oops >&2", "it wrote to stderr: oops"),
-        ("cat >/dev/null; echo oops", "its answer is no JSON: oops"),
+        ("cat >/dev/null; echo oops", "its answer is not JSON: oops"),
         ("cat >/dev/null; echo '{\"decision\": \"block\"}'", "its answer stops the agent"),
         ("cat >/dev/null; echo '{\"permission\": \"deny\"}'", "its answer stops the agent"),
         ("cat >/dev/null", "it ran, but took no checkpoint"),
@@ -386,7 +386,7 @@ fn turns_without_a_checkpoint_are_counted() {
     let home = Home::new();
     home.hook_claude(GOOD);
     home.sandbox.tree("a\n b\n c");
-    for (turn, counted) in [("1", "1 turn went on without"), ("2", "2 turns went on without")] {
+    for (turn, counted) in [("1", "1 turn ran without"), ("2", "2 turns ran without")] {
         let payload = json!({
             "hook_event_name": "UserPromptSubmit", "session_id": "s", "prompt_id": turn, "prompt": "x",
             "cwd": home.sandbox.project(),
@@ -398,7 +398,7 @@ fn turns_without_a_checkpoint_are_counted() {
     let claude = of(&answer, "claude");
     assert_eq!((&answer["ok"], &claude["unprotected_turns"]), (&json!(false), &json!(2)), "{answer}");
     assert_eq!(claude["last_event"]["level"], "unprotected");
-    assert!(words(claude).contains("2 turns went on without a checkpoint") && words(claude).contains("the last: "));
+    assert!(words(claude).contains("2 turns ran without a checkpoint") && words(claude).contains("the last: "));
 }
 
 #[test]

@@ -334,7 +334,7 @@ fn a_hanging_hook_abandons_its_work() {
     assert!(journal(&sandbox).contains("did not come to an end"), "{}", journal(&sandbox));
 }
 
-/// No checkpoint was due: no turn went on without one.
+/// No checkpoint was due: no turn ran without one.
 #[test]
 fn a_session_that_begins_too_late_is_no_turn_without_protection() {
     let sandbox = Sandbox::new();

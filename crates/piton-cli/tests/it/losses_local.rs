@@ -172,7 +172,7 @@ fn nothing_is_written_through_a_link_in_the_place_of_an_ignored_directory() {
     sh(&sandbox, &line);
     let ran = piton(&sandbox, ["restore", "1", "--yes"]);
     assert_eq!(ran.code(), 3, "{ran:?}");
-    assert!(ran.stdout.contains(".claude/settings.local.json: something else stands in its place"), "{ran:?}");
+    assert!(ran.stdout.contains(".claude/settings.local.json: something else is in its place"), "{ran:?}");
     assert_eq!(fs::read_dir(&elsewhere).expect("a directory").count(), 0);
     fs::remove_file(sandbox.path(".claude")).expect("a link");
     piton(&sandbox, ["restore", "1", "--yes"]).done();

@@ -285,7 +285,7 @@ fn the_later_work_of_another_session_is_asked_for_by_itself() {
     terminal.press(&["n"]).wait_for("Nothing was done");
     assert_eq!(text(&sandbox, "a.txt"), "3");
     terminal.press(&["r"]).wait_for("y/n");
-    terminal.press(&["y"]).wait_for("Take that back, too? y/n");
+    terminal.press(&["y"]).wait_for("Undo that, too? y/n");
     terminal.press(&["y"]).wait_for("Restored to");
     assert_eq!(text(&sandbox, "a.txt"), "1");
 }

@@ -35,7 +35,7 @@ fn a_hunk_a_file_and_a_turn_are_reverted_and_undone() {
     let screen = terminal.wait_for("+changed 38");
     assert!(!screen.contains("changed 20"), "only what the first turn did: {screen}");
     terminal.press(&["]", "h"]).wait_for("a.txt, the hunk at line 35");
-    terminal.press(&["y"]).wait_for("Take that back, too? y/n");
+    terminal.press(&["y"]).wait_for("Undo that, too? y/n");
     terminal.press(&["y"]).wait_for("Reverted prompt: first: 1 file changed");
     assert_eq!(text(&sandbox), lines(&[2, 20]));
     terminal.press(&["u"]).wait_for("Undo: back to");
@@ -43,11 +43,11 @@ fn a_hunk_a_file_and_a_turn_are_reverted_and_undone() {
     assert_eq!(text(&sandbox), lines(&[2, 20, 38]));
     terminal.press(&["G"]).wait_for("+made");
     terminal.press(&["Tab", "n", "V"]).wait_for("did in new.txt");
-    terminal.press(&["y"]).wait_for("Take that back, too? y/n");
+    terminal.press(&["y"]).wait_for("Undo that, too? y/n");
     terminal.press(&["n"]).wait_for("Nothing was done");
     assert!(sandbox.path("new.txt").exists());
     terminal.press(&["v"]).wait_for("did: 2 files changed. y/n");
-    terminal.press(&["y"]).wait_for("Take that back, too? y/n");
+    terminal.press(&["y"]).wait_for("Undo that, too? y/n");
     terminal.press(&["y"]).wait_for("Reverted prompt: first: 2 files changed");
     assert_eq!(text(&sandbox), lines(&[20]));
     assert!(!sandbox.path("new.txt").exists());

@@ -81,7 +81,7 @@ fn the_plan_is_shown_and_what_cannot_be_told_apart_is_asked_for() {
     let sandbox = turn();
     hook(&sandbox, &["claude"], prompt(&sandbox, "s", "p2", "second"));
     let Some(terminal) = Terminal::open(&sandbox, (100, 60), &format!("{PITON} revert 2")) else { return };
-    terminal.wait_for("Take that back, too? [y/N]");
+    terminal.wait_for("Undo that, too? [y/N]");
     let screen = terminal.press(&["y", "Enter"]).wait_for("Revert? [y/N]");
     assert!(screen.contains("Plan for prompt: first: 3 files to change"), "{screen}");
     terminal.press(&["n", "Enter"]).wait_for("exit=1");

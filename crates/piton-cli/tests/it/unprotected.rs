@@ -43,7 +43,7 @@ fn a_hook_that_is_killed_is_told_of_by_the_next_one_by_status_and_by_the_list() 
     let said = hook(&sandbox, &["claude"], prompt(&sandbox, "s", "t4", "fourth"));
     let said: Value = serde_json::from_str(&said).expect("an answer");
     let message = said["systemMessage"].as_str().expect("a message");
-    assert!(message.contains("1 earlier turn went on without a checkpoint"), "{message}");
+    assert!(message.contains("1 earlier turn ran without a checkpoint"), "{message}");
     assert_eq!(turns(&sandbox), ["t3", "t2"]);
     assert!(unprotected(&sandbox)[0]["why"].as_str().is_some_and(|why| why.contains("the hook was stopped")));
     assert_eq!(hook(&sandbox, &["claude"], prompt(&sandbox, "s", "t5", "fifth")), "", "it is told once");
@@ -85,7 +85,7 @@ fn an_unprotected_turn_stays_until_it_is_acknowledged_or_expires() {
     hook(&sandbox, &["claude"], prompt(&sandbox, "s", "t4", "x"));
     assert_eq!(turns(&sandbox), ["t3", "t1"], "that it works again does not bring them back");
     let text = piton(&sandbox, ["status"]).done().stdout;
-    assert!(text.contains("2 turns went on without a checkpoint") && text.contains("piton status --ack"), "{text}");
+    assert!(text.contains("2 turns ran without a checkpoint") && text.contains("piton status --ack"), "{text}");
     let one = &unprotected(&sandbox)[1];
     assert_eq!(
         (&one["agent"], &one["session"], &one["project"]),

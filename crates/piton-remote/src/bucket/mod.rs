@@ -1,4 +1,4 @@
-//! Where objects are stored: a directory, or an object store. Everything else works on this trait.
+//! Storage of objects: a directory, or an object store. All other modules use it through the trait `Bucket`.
 //!
 //! An implementation replaces objects atomically, and returns an object that was written as soon as the write has
 //! succeeded. A write that fails may have happened. Listings may lag behind: see `collect` for what follows from that.

@@ -1,5 +1,5 @@
-//! Checks what a restore does not read of a pack: the head of a sealed one, which its index has, too; the header and the
-//! checksum of one in the clear, which stock git reads.
+//! Checks the parts of a pack that a restore does not read: the head of a sealed pack, of which the index has a copy;
+//! the header and the checksum of a pack in the clear, which stock git reads.
 
 use crate::error::{RemoteError, Result};
 use crate::index::PackInfo;

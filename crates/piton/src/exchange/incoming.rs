@@ -78,7 +78,8 @@ pub struct FetchRequest<'a> {
     pub commit: &'a [u8],
     /// Files to fetch. `None`: all of them, whose objects must have been added.
     pub files: Option<&'a [FetchedPath]>,
-    /// With `files`: directories of the checkpoint around paths that it does not hold. Restoring such a path leaves them.
+    /// With `files`: directories of the checkpoint that contain a requested path which it does not hold. Restoring such
+    /// a path does not remove them.
     pub dirs: &'a [Vec<u8>],
     /// Paths that were asked for, if not all were.
     pub paths: &'a [Vec<u8>],

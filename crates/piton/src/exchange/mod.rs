@@ -1,8 +1,8 @@
 //! Checkpoints for other machines, and from them: the input of a push, and the result of a fetch. Knows no network and
 //! no bucket.
 //!
-//! - Z4. Nothing is sent but commits of checkpoints and what they lead to. Local files, kept files and git states are not
-//!   among that.
+//! - Z4. Only the commits of checkpoints and the objects reachable from them are sent, never local files, kept files or
+//!   git states.
 //! - Z5. A fetched checkpoint is complete, belongs to the project that it was fetched for, and has a pin of its own: it
 //!   is never part of that project's history, and changes no other checkpoint.
 
@@ -24,8 +24,8 @@ pub fn project_identity(name: Option<&str>, repository: Option<&str>, directory:
     }
 }
 
-/// Returns the identity of the git repository that a directory is in and of its place there: see
-/// [`SentProject::repository`].
+/// Returns the identity of a directory in its git repository, which is the same on every machine. Returns `None`
+/// without a repository or without a remote `origin`. See [`SentProject::repository`].
 pub fn repository_identity(directory: &std::path::Path) -> Option<String> {
     crate::worktree::repository_identity(directory)
 }

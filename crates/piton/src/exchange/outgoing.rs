@@ -110,7 +110,8 @@ impl<'a> Outgoing<'a> {
     }
 
     /// Returns the objects of these checkpoints, commits and trees before blobs, each once, without those for which
-    /// `is_known` returns true and without what only they lead to. Parents of the commits are not followed. (Z4)
+    /// `is_known` returns true and without objects that are reachable only from those. Parents of the commits are not
+    /// followed. (Z4)
     pub fn objects_of(
         &self,
         checkpoints: &[CheckpointId],
@@ -142,7 +143,7 @@ impl<'a> Outgoing<'a> {
         Ok(meta)
     }
 
-    /// Returns the size of the blobs among these objects, as files. Fails with `Damaged` if one is missing.
+    /// Returns the total size of the blobs among these objects, uncompressed. Fails with `Damaged` if one is missing.
     pub fn bytes_of(&self, objects: &[(ObjectId, ObjectKind)]) -> Result<u64> {
         let blobs = objects.iter().filter(|(_, kind)| *kind == ObjectKind::Blob);
         blobs.map(|(id, _)| self.objects.blob_size(*id)).sum()

@@ -23,7 +23,7 @@ use piton_triggers::{Loss, LossKind};
 pub struct BackReport {
     /// Name of the recovery, by which it is taken back. `None` if nothing was done.
     pub id: Option<String>,
-    /// Files that are back; or that are gone again.
+    /// Files that were recovered or, by an undo, are as they were before the recovery.
     pub files: Vec<PathBuf>,
     /// Files that were left as they are, with the reasons.
     pub left: Vec<(PathBuf, String)>,

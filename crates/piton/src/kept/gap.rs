@@ -24,7 +24,7 @@ pub enum GapReason {
     Mounted,
     /// There are more files than are kept before one command.
     TooMany,
-    /// The time that a hook may take was over.
+    /// The deadline of the hook passed.
     OutOfTime,
     /// The disk is nearly full.
     DiskLow,

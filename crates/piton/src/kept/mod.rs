@@ -1,10 +1,12 @@
 //! Keeps files that a command is about to destroy and that nothing else holds: large ones in a project, and any outside.
 //!
-//! - U3. The user's files are never changed, moved or blocked by this; a hard link is the most that is made of one.
-//! - U4. A file that the newest checkpoint of its project holds is not kept again, unless it has become too large for one.
-//! - U5. Kept files take no space that the disk needs: below the limit they are released at once, and nothing more is
-//!   kept.
-//! - U9. The repository of a project is not kept, and no restore writes to one: the git state has it.
+//! - U3. Keeping never changes, moves or locks the user's files; at most it adds a hard link to one.
+//! - U4. A file that the newest checkpoint of its project holds is not kept again, unless it has grown too large for
+//!   the next checkpoint.
+//! - U5. Kept files give way when the disk fills up: below the limit of free space they are released at once, and
+//!   nothing more is kept.
+//! - U9. The git repository of a project is not kept, and restoring kept files never writes to one: git states cover
+//!   it.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

@@ -16,8 +16,8 @@ use crate::time::Moment;
 impl Manager {
     /// Takes a checkpoint of the state in which the turn ended, in each project in which it had one at its start, and
     /// records it as the end of the turn. Has no effect unless [`Manager::end_turn`] or [`Manager::end_continuation`]
-    /// has ended the session's current turn. Without this checkpoint the turn is protected all the same: nothing is
-    /// recorded as missed, and the turn ends at the next prompt of its session.
+    /// has ended the session's current turn. The turn is protected even if this fails: nothing is recorded as missed,
+    /// and the turn then ends at the next prompt of its session.
     pub fn take_turn_end(&self, now: Moment) -> Vec<Ensured> {
         let (Some(session), Some(end)) = (&self.session, &self.end) else { return Vec::new() };
         let Some(store) = self.settings.enabled.then(|| Store::open_existing(&self.base).ok().flatten()).flatten()

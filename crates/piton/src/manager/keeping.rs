@@ -13,8 +13,8 @@ const KEEP_MS_MAX: u64 = 2_000;
 const GAPS_NAMED: usize = 3;
 
 impl Manager {
-    /// Keeps files that a command is about to destroy and that no checkpoint holds. Takes at most `deadline_ms`, and two
-    /// seconds. What could not be kept is recorded in the journal, before the command runs.
+    /// Keeps files that a command is about to destroy and that no checkpoint holds. Takes at most `deadline_ms` or two
+    /// seconds, whichever is shorter. Files that could not be kept are recorded in the journal before the command runs.
     pub fn keep_files(&self, request: KeepRequest, deadline_ms: u64, now: Moment) -> KeepReport {
         if !self.settings.enabled || request.is_empty() {
             return KeepReport::default();

@@ -13,8 +13,8 @@ use crate::take::{Outcome, Request, WhySkipped, take};
 use crate::time::Moment;
 
 impl Manager {
-    /// Returns true if a checkpoint is to be taken within a turn before a command that may change files, and that
-    /// destroys some if `destroys` is true.
+    /// Returns true if the setting `steps` asks for a checkpoint before a command that may change files. `destroys` is
+    /// true for a command that destroys files or git state.
     pub fn wants_step(&self, destroys: bool) -> bool {
         match self.settings.steps {
             StepPolicy::None => false,
@@ -24,7 +24,7 @@ impl Manager {
     }
 
     /// Takes a checkpoint within the turn in each project of `dirs` that has its checkpoint of this turn, except for
-    /// the projects in `taken`, and records it as a step of the turn. Without it the turn is protected all the same:
+    /// the projects in `taken`, and records it as a step of the turn. The turn is protected even if this fails, so
     /// nothing is recorded as missed.
     pub fn take_steps(&self, dirs: &[PathBuf], taken: &[PathBuf], reason: &str, now: Moment) -> Vec<Ensured> {
         let (Some(session), Some(turn)) = (&self.session, &self.turn) else { return Vec::new() };

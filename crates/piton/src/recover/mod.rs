@@ -1,12 +1,12 @@
 //! Recovers files that were lost: finds what checkpoints hold and the project lacks, and brings it back.
 //!
-//! Every source of lost things gives [`LostItem`]s: the checkpoints (`files`), the files out of scope that were
-//! saved with them (`local`), the files that were kept before a command destroyed them
-//! (`kept`), and the recorded states of the git repository (`git`), whose items a restore of the repository brings back.
-//! Bringing files of checkpoints back is a restore: planned first, with a safety checkpoint, continued or aborted after a crash, and undone by an undo. Kept files come back one by one, each complete before it
-//! gets its name; a record says how to take that back.
+//! Every source provides [`LostItem`]s: the checkpoints (`files`), the files out of scope that were saved with them
+//! (`local`), the files that were kept before a command destroyed them (`kept`), and the recorded states of the git
+//! repository (`git`), whose items a restore of the repository brings back. Files of checkpoints are recovered by a
+//! restore: planned first, with a safety checkpoint, continued or aborted after a crash, and undone by an undo. Kept
+//! files are recovered one by one, each complete before it gets its name; a record describes how to undo that.
 //!
-//! - U1. Only the listed paths are written. No file is removed, the log of a replaced database apart.
+//! - U1. Only the listed paths are written. No file is removed, except the log of a replaced database.
 //! - U2. A file that a recovery replaces is saved first, by a checkpoint or as a kept file; if that is not possible, it is
 //!   left as it is.
 

@@ -65,7 +65,7 @@ impl std::fmt::Display for WhyLeft {
         match self {
             Self::OutOfScope(why) => write!(f, "{why}, so its present contents are in no checkpoint"),
             Self::Changed => f.write_str("it changed meanwhile"),
-            Self::InTheWay => f.write_str("something else stands in its place"),
+            Self::InTheWay => f.write_str("something else is in its place"),
             Self::Ignored => f.write_str("it is out of scope, and not the version that was saved"),
             Self::NoContents => f.write_str("the checkpoint holds no contents for it"),
             Self::LeftOutThen(why) => write!(f, "it was there, and the checkpoint left it out ({why})"),

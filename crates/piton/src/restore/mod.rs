@@ -64,7 +64,7 @@ use rules::{Planned, Planning};
 /// Target of a restore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RestoreTo<'a> {
-    /// The checkpoint with this number or id.
+    /// The checkpoint with this number, id or mark.
     Named(&'a str),
     /// The state before the last restore.
     Undo,
@@ -409,7 +409,8 @@ impl<'a> Restore<'a> {
         Ok(intent)
     }
 
-    /// Carries out the plan. Fails if that would undo another session's work without agreement.
+    /// Applies the plan. Fails with `NeedsConsent` if that would undo another session's work and the options do not
+    /// allow it, and with `Invalid` if the plan was made for a dry run.
     pub fn apply(self) -> Result<RestoreReport> {
         self.apply_watched(&Progress::default())
     }

@@ -119,9 +119,9 @@ pub fn revert(
 /// Reverts every turn since a checkpoint and keeps the edits of the user, those between the turns included. The
 /// checkpoint is named as for a restore.
 ///
-/// Fails like [`revert`]. Also fails with `NeedsConsent` if turns of other sessions would be reverted, unless the options
-/// allow for that; the turns of `options.session` are
-/// meant, or else those of the session whose turn began first. `options.hunks` is ignored.
+/// Fails like [`revert`]. Also fails with `NeedsConsent` if turns of other sessions would be reverted, unless the
+/// options allow for that; all sessions count as others except `options.session` or, without it, the session whose turn
+/// began first. `options.hunks` is ignored.
 pub fn restore_keeping_edits(
     store: &Store,
     project: &Project,

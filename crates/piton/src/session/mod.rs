@@ -228,7 +228,7 @@ impl Sessions {
         let mut record = parse_given(given).map_err(bad)?;
         if !record.has_task() {
             return Err(
-                bad("it says no `task`".to_owned()).with_hint("a record needs a line like `task: fix the login`")
+                bad("it has no `task`".to_owned()).with_hint("a record needs a line like `task: fix the login`")
             );
         }
         record.stamp(author, now);

@@ -296,7 +296,7 @@ impl<'a> NodeReader<'a> {
 
     fn alias(&mut self, id: usize, span: Span, depth: usize) -> Result<Built, Refusal> {
         let Some(built) = self.anchors.get(&id) else {
-            return Err(refused(span, "an alias stands in what it refers to"));
+            return Err(refused(span, "an alias refers to a value that contains it"));
         };
         let (cost, height) = (built.cost, built.height);
         if depth + height > DEPTH_MAX {

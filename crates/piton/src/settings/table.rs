@@ -351,5 +351,5 @@ settings! {
     remote: bool = true, "pushing of each new checkpoint to the remote in the background, if there is a remote; what you push \
         by hand always works";
     exclude: Vec<String> = Vec::new(), "patterns of files to leave out besides the exclude list, in gitignore syntax";
-    include: Vec<String> = Vec::new(), "patterns of files that are in scope whatever else is said, in gitignore syntax";
+    include: Vec<String> = Vec::new(), "patterns of files that are in scope regardless of all other rules, in gitignore syntax";
 }

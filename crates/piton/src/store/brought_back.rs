@@ -1,5 +1,5 @@
-//! Records of recoveries of kept files, in `local/files/`: `back.<id>` for each that was made, so that it can be taken
-//! back, and `begun.<token>` for each that is being made, locked by its process.
+//! Records of recoveries of kept files, in `local/files/`: `back.<id>` for each finished one, so that it can be undone,
+//! and `begun.<token>` for each one in progress, locked by its process.
 
 use std::fs::{self, File};
 use std::io::Write as _;

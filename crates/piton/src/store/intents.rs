@@ -1,5 +1,5 @@
-//! The intent of a restore, written to disk before the restore changes anything: a crash leaves it behind, and the next
-//! command can report the restore, finish it or undo it.
+//! The intent of a restore, synced to disk before the restore changes anything. A crash leaves it behind, so that the
+//! next command can report the restore, finish it or abort it.
 
 use std::sync::Arc;
 

@@ -5,13 +5,15 @@
 //! <path>.<time>.<random>/data       the file; or a directory with the files, by their names
 //! ```
 //!
-//! `<path>` is the first half of the hash of the original path, `<time>` the second in which it was kept, in hexadecimal.
-//! Files that are hard links keep their mode, owner and times; everything else is readable by its owner only.
+//! `<path>` is the first half of the hash of the original path, `<time>` the second in which it was kept, both in
+//! hexadecimal. Files that are hard links keep their mode, owner and times; everything else is readable by its owner
+//! only.
 //!
 //! - U6. A set gets its name after its manifest and the names in it are synced. A directory with a temporary name is
 //!   never read as a set.
-//! - U7. No file in `data` is written to, and nothing of it is set; it is released by unlinking its name.
-//! - U8. A set that cannot be read is named, and not offered. Age and a full disk release it like any other.
+//! - U7. No existing file in `data` is written to or gets another mode, owner or time; it is released by unlinking it.
+//! - U8. A set that cannot be read is reported, but not offered for recovery. Like any other set, it is released by age
+//!   or on a full disk.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -1,9 +1,9 @@
 //! Local files: small files out of scope that are saved with a checkpoint. A state of them is a tree with two entries,
 //! `files` and `facts`, named by a ref of its own for each checkpoint.
 //!
-//! - Z1. Nothing that leads to a checkpoint leads to its local files: the checkpoint's own objects do not name them.
+//! - Z1. Local files are not reachable from their checkpoint: none of the checkpoint's own objects refers to them.
 //! - Z2. No pack that a collection writes holds both local files and anything else.
-//! - Z3. The local files of a checkpoint go with it, at the next collection.
+//! - Z3. When a checkpoint is dropped, the next collection drops its local files.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};

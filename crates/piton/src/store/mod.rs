@@ -339,8 +339,8 @@ impl Store {
         self.catalog.projects()
     }
 
-    /// Returns the interrupted restore of a project, if there is one. `None` while another command works on the project,
-    /// which may be the restore itself. Fails with `Damaged` if its intent is corrupt.
+    /// Returns the interrupted restore of a project, if there is one. Returns `None` while another command holds the
+    /// project's lock: it may be that restore. Fails with `Damaged` if its intent is corrupt.
     pub fn interrupted_restore(&self, project: &ProjectId) -> Result<Option<Intent>> {
         if self.intents.get(project)?.is_none() {
             return Ok(None);

@@ -4,8 +4,8 @@
 //! - B1. A pinned checkpoint keeps its id, and stays until its pin is removed. No cut of a history removes a mark.
 //! - B3. A cut pins what stays before it ends the history. Between any two steps, every checkpoint that stays can be
 //!   reached.
-//! - B2. A pin that is not part of its project's history is the end of a history: nothing older is kept for its sake.
-//!   Whatever cuts a history writes both ends at once.
+//! - B2. A pin outside of its project's history is itself the end of a history: it does not keep older checkpoints
+//!   alive. A cut writes the end of the history and those of its pins at once.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};

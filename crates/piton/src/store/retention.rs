@@ -1,7 +1,7 @@
 //! Decides which rows of a list stay, by their times.
 //!
-//! The answer does not depend on how often it was asked: a row that is dropped would not be kept later either, because
-//! the newer row of the same hour is also a row of the same day.
+//! The result does not depend on how often the rule is applied: a row that is dropped would not be kept later either,
+//! because the newer row of the same hour is also a row of the same day.
 
 use std::collections::HashSet;
 

@@ -1,5 +1,5 @@
-//! Turns whose checkpoint is being taken: `local/begun/<name>`, one file per attempt, locked by the process that makes
-//! it and removed at its end. An unlocked file was left by a process that was killed.
+//! Turns whose checkpoint is being taken: `local/begun/<name>`, one file per attempt, locked by the hook process and
+//! removed when that ends. An unlocked file was left by a process that was killed.
 
 use std::fs::{self, File};
 use std::io::Write as _;

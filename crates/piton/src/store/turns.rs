@@ -2,8 +2,8 @@
 //! notices for the next prompt in `notices/<session>`.
 //!
 //! `<session>` is a hash of the agent's name and its own name for the session. Everything here is best effort: a lost
-//! file costs a spare checkpoint or a message to the agent. So files are replaced atomically but not synced, and old
-//! ones are removed.
+//! file causes at most an extra checkpoint or a missing message to the agent. So files are replaced atomically but not
+//! synced, and old ones are removed.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The survey of a take that is completed after its time: what changed since is left out.
+//! The survey of a take that is completed after its deadline: files that changed since the prompt are left out.
 
 use crate::skipped::{SkipReason, Skipped};
 use crate::worktree::{Manifest, is_settled};

@@ -1,4 +1,5 @@
-//! The functions of `linux` for other systems, in calls that every Unix has, and with those of macOS where it needs them.
+//! The functions of `linux` for other systems, with calls that every Unix has, and with calls of macOS where those are
+//! not enough.
 //!
 //! `--cfg piton_portable` selects this file on Linux, so that every test can run on it.
 

@@ -103,7 +103,7 @@ pub enum WhySkipped {
     Busy,
     /// An earlier checkpoint of the project is still being completed.
     BeingCompleted,
-    /// Another checkpoint was taken before this one, which was late, had begun.
+    /// A newer checkpoint was taken before this late one was completed.
     Superseded,
     /// The store has reached its limit.
     StoreFull,

@@ -1,8 +1,9 @@
 //! Brings a saved file back to its path: as a clone or a copy, never as a link.
 //!
-//! The file is complete under a temporary name before it gets its own. A file that is there is replaced only if it is the
-//! one that the caller has seen and saved: the two swap names, and if it proves to be another one, they swap back. In between,
-//! a temporary name of the kind `x` may be that of a file that is not saved. The kind `w` never is.
+//! The file is complete under a temporary name before it gets its own. An existing file is replaced only if it is the
+//! one that the caller has seen and saved: the two files exchange names, and if it turns out to be a different file,
+//! they are exchanged back. In between, a temporary name of kind `x` may belong to a file that is saved nowhere else; a
+//! name of kind `w` never does.
 
 use std::ffi::CString;
 use std::io;

@@ -1,4 +1,4 @@
-//! Directories of projects as such: their existence, their disk, and the marker files in them.
+//! The root directories of projects: whether they exist, their device, and their marker files.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};

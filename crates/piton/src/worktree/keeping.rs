@@ -1,7 +1,7 @@
 //! Saves files that a command is about to destroy: by clone, by hard link or by copy, into a directory of the caller.
 //!
-//! Nothing of the user's files is changed: they are opened for reading only, and a hard link changes nothing but the
-//! number of names. Links are not followed below the given path, and other file systems are not entered.
+//! The user's files are not changed: they are opened for reading only, and a hard link changes only their link count.
+//! Links are not followed below the given path, and other file systems are not entered.
 
 use std::ffi::CString;
 use std::fs::File;

@@ -1,5 +1,5 @@
-//! Build output, dependencies and caches: what programs make again, and what is therefore neither saved with checkpoints
-//! nor kept before a command destroys it.
+//! Build output, dependencies and caches: files that programs can regenerate, and that are therefore neither saved with
+//! checkpoints nor kept before a command destroys them.
 
 use crate::relpath;
 

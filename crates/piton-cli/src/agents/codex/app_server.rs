@@ -1,5 +1,5 @@
-//! Requests to Codex: forks that it makes itself, for a thread that is a fork and names a part of another file as its
-//! beginning, and titles, which are in its database only.
+//! Requests to the app server of Codex. It forks threads that are forks themselves and begin with a part of another
+//! file, and it sets titles, which are only in its database.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};

@@ -261,7 +261,7 @@ impl RepairRun<'_> {
                 }
                 FindingKind::Index | FindingKind::Derived => {
                     self.put_derived_aside(&path)?;
-                    self.say("put_aside", self.shown(&path), format!("{}; it is made again when needed", finding.why));
+                    self.say("put_aside", self.shown(&path), format!("{}; it is rebuilt when needed", finding.why));
                 }
                 FindingKind::Intent => self.repair_intent(finding, &path)?,
                 _ => {}

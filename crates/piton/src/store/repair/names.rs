@@ -163,7 +163,7 @@ impl RepairRun<'_> {
         }
         for (path, (kind, id)) in gone {
             let detail = match kind {
-                FindingKind::Intent => format!("the restore that it speaks of needs {}, which is lost", id.short()),
+                FindingKind::Intent => format!("the restore that it describes needs {}, which is lost", id.short()),
                 _ => format!("it names {}, which is not there", id.short()),
             };
             self.say("put_aside", self.shown(&path), detail);

@@ -1,5 +1,5 @@
-//! Stat data of the paths of a repository, as plain bytes that a caller stores, by which the next capture sees that
-//! nothing changed. Comparing them makes one system call for each path, and allocates nothing.
+//! Stat data of the paths of a repository, as plain bytes for the caller to store. The next capture compares them to
+//! detect that nothing changed. Comparing them makes one system call for each path, and allocates nothing.
 //!
 //! git replaces refs by renames, which change the times of their directory. In a repository with many small files, refs
 //! and their reflogs are not statted as long as their directory is unchanged.
