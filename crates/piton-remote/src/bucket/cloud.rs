@@ -42,6 +42,8 @@ pub(super) struct CloudBucket {
     store: Arc<dyn ObjectStore>,
     runtime: Runtime,
     prefix: String,
+    /// The prefix as it is in the names of objects: the library encodes some characters, and drops empty parts.
+    root: Key,
     name: String,
 }
 
@@ -58,17 +60,24 @@ impl CloudBucket {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime =
             runtime.map_err(|error| RemoteError::new(RemoteErrorKind::Io, format!("start a thread: {error}")))?;
-        Ok(Self { store, runtime, prefix: prefix.to_owned(), name: location.to_string() })
+        Ok(Self { store, runtime, prefix: prefix.to_owned(), root: prefix.into(), name: location.to_string() })
     }
 
     fn key(&self, key: &str) -> Key {
         Key::from(if self.prefix.is_empty() { key.to_owned() } else { format!("{}/{key}", self.prefix) })
     }
 
-    fn info(&self, found: &object_store::ObjectMeta) -> ObjectInfo {
-        let key = found.location.as_ref();
-        let key = key.strip_prefix(&self.prefix).unwrap_or(key).trim_start_matches('/');
-        ObjectInfo { key: key.to_owned(), bytes: found.size, modified_secs: found.last_modified.timestamp() }
+    /// Fails with `Unavailable` for an object outside of the prefix, which the store should not have listed.
+    fn info(&self, found: &object_store::ObjectMeta) -> Result<ObjectInfo> {
+        let (key, root) = (found.location.as_ref(), self.root.as_ref());
+        let below =
+            if root.is_empty() { Some(key) } else { key.strip_prefix(root).and_then(|rest| rest.strip_prefix('/')) };
+        let outside = || {
+            let what = format!("list {}: the store lists {key}, which is not below {root}", self.name);
+            RemoteError::new(RemoteErrorKind::Unavailable, what)
+        };
+        let key = below.ok_or_else(outside)?.to_owned();
+        Ok(ObjectInfo { key, bytes: found.size, modified_secs: found.last_modified.timestamp() })
     }
 
     fn failed(&self, what: &str, key: &str, error: &object_store::Error) -> RemoteError {
@@ -162,14 +171,14 @@ impl Bucket for CloudBucket {
 
     fn head(&self, key: &str) -> Result<Option<ObjectInfo>> {
         let head = self.runtime.block_on(self.store.head(&self.key(key)));
-        Ok(self.found("look at", key, head)?.map(|found| self.info(&found)))
+        self.found("look at", key, head)?.map(|found| self.info(&found)).transpose()
     }
 
     fn list(&self, prefix: &str) -> Result<Vec<ObjectInfo>> {
         let at = self.key(prefix.trim_end_matches('/'));
         let listed = self.runtime.block_on(self.store.list(Some(&at)).try_collect::<Vec<_>>());
         let mut found: Vec<_> = match listed {
-            Ok(found) => found.iter().map(|one| self.info(one)).collect(),
+            Ok(found) => found.iter().map(|one| self.info(one)).collect::<Result<_>>()?,
             Err(object_store::Error::NotFound { source, .. }) if !is_missing_bucket(&source.to_string()) => Vec::new(),
             Err(error) => return Err(self.failed("list", prefix, &error)),
         };

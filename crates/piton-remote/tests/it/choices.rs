@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::kit::{Machine, Place};
+use crate::kit::{BUCKET, Machine, Place};
 
 const URL: &str = "https://example.com/a/web";
 
@@ -97,6 +97,31 @@ fn a_machine_has_a_name_that_can_be_typed() {
     // The name of a host is not chosen for this, and must not keep a machine out.
     let numbered = Machine::joining("4711", &place, &phrase);
     assert_eq!(numbered.run(&["status"])["machine"], "machine-4711");
+}
+
+/// The library writes such names in another way.
+#[test]
+fn a_prefix_may_have_any_characters() {
+    for prefix in ["büro/a", "a//b", "a ~%25/[b]{c}#^*?|\"<>`/./.."] {
+        let place = Place::server();
+        let url = format!("s3://{BUCKET}/{prefix}");
+        let first = Machine::new("alpha", &place);
+        let phrase = first.run(&["add", &url])["phrase"].as_str().expect("a phrase").to_owned();
+        first.write("a", "1");
+        first.take("one");
+        first.run(&["push"]);
+        let second = Machine::new("beta", &place);
+        let file = second.sandbox.root().join("phrase");
+        fs::write(&file, phrase).expect("a file");
+        second.run(&["add", &url, "--phrase-file", file.to_str().expect("a path")]);
+        assert_eq!(second.run(&["machines"])[0]["projects"][0]["checkpoints"], 1, "{prefix}");
+        let id = second.fetch("alpha", "1", &["--project", "project"]);
+        second.restore(&id, &[]);
+        assert_eq!(fs::read(second.project().join("a")).expect("a file"), b"1", "{prefix}");
+        assert_eq!(second.run(&["verify", "--read-data"])["findings"], serde_json::json!([]), "{prefix}");
+        assert!(second.run(&["remove", "--delete-data"])["deleted"].as_u64() > Some(4), "{prefix}");
+        assert_eq!(place.keys(), [""; 0], "{prefix}");
+    }
 }
 
 #[test]
