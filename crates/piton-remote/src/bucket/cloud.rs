@@ -1,7 +1,7 @@
 //! An object store as a bucket, by `object_store`. One thread runs its requests; callers block.
 
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{Read as _, Seek as _};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use std::time::Duration;
 use futures::TryStreamExt as _;
 use object_store::aws::AmazonS3Builder;
 use object_store::azure::MicrosoftAzureBuilder;
+use object_store::client::{HttpError, HttpErrorKind};
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::path::Path as Key;
 use object_store::{BackoffConfig, ClientOptions, ObjectStore, ObjectStoreExt as _, RetryConfig, WriteMultipart};
@@ -21,16 +22,34 @@ use crate::error::{RemoteError, RemoteErrorKind, Result};
 
 /// Larger files are sent in parts of this size.
 const PART_BYTES: usize = 8 << 20;
-/// Parts that are sent at the same time.
+/// Parts that are sent at the same time. After a timeout, they are sent one at a time.
 const PARTS_AT_ONCE: usize = 3;
-/// Retries of one request, and the time for all of them.
+/// Larger objects are written with the limits for parts.
+const SMALL_BYTES_MAX: usize = 1 << 20;
+/// Retries of one request.
 const RETRIES_MAX: usize = 6;
-const RETRY_SECS_MAX: u64 = 60;
 /// Attempts of a write that the server declines because of another one, and the pause before the second.
 const CONFLICTS_MAX: u32 = 4;
 const CONFLICT_MILLIS: u64 = 50;
-/// Time for one request. A part must fit.
-const REQUEST_SECS_MAX: u64 = 120;
+
+/// Times of requests.
+#[derive(Debug, Clone, Copy)]
+struct RequestLimits {
+    /// Time until an answer begins, which includes that for sending, and then between two pieces of it. A download may take
+    /// any time.
+    answer: Duration,
+    /// Time after which a request is not tried again by the library. A request is signed once, so that it is less than the
+    /// 15 minutes for which a signature holds.
+    retry: Duration,
+}
+
+/// Limits of requests with little to send: a connection that stalls is tried again.
+const SMALL_LIMITS: RequestLimits =
+    RequestLimits { answer: Duration::from_secs(120), retry: Duration::from_secs(5 * 60) };
+/// Limits for parts. Three at once fit into 0.4 Mbit/s, and one into 0.12 Mbit/s. A timeout is not tried again by the
+/// library, which would send as many at once.
+const PART_LIMITS: RequestLimits =
+    RequestLimits { answer: Duration::from_secs(10 * 60), retry: Duration::from_secs(2 * 60) };
 
 /// Parts of the addresses at which machines of the providers ask for the credentials of their role, as the library does if
 /// the environment has none.
@@ -40,6 +59,8 @@ const METADATA_PATHS: [&str; 4] =
 /// A bucket in an object store.
 pub(super) struct CloudBucket {
     store: Arc<dyn ObjectStore>,
+    /// The same store, with the limits for parts.
+    parts: Arc<dyn ObjectStore>,
     runtime: Runtime,
     prefix: String,
     /// The prefix as it is in the names of objects: the library encodes some characters, and drops empty parts.
@@ -49,18 +70,29 @@ pub(super) struct CloudBucket {
 
 impl CloudBucket {
     pub(super) fn open(location: &Location, scheme: Scheme, bucket: &str, prefix: &str) -> Result<Self> {
+        Self::with_limits(location, scheme, bucket, prefix, [SMALL_LIMITS, PART_LIMITS])
+    }
+
+    fn with_limits(
+        location: &Location,
+        scheme: Scheme,
+        bucket: &str,
+        prefix: &str,
+        [small, part]: [RequestLimits; 2],
+    ) -> Result<Self> {
         // Fails if there is one already, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
         location.endpoint.as_deref().map_or(Ok(()), check_endpoint)?;
-        let store = match scheme {
-            Scheme::S3 => s3(location, bucket)?,
-            Scheme::Google => google(location, bucket)?,
-            Scheme::Azure | Scheme::Directory => azure(location, bucket)?,
+        let open = |limits| match scheme {
+            Scheme::S3 => s3(location, bucket, limits),
+            Scheme::Google => google(location, bucket, limits),
+            Scheme::Azure | Scheme::Directory => azure(location, bucket, limits),
         };
+        let (store, parts) = (open(small)?, open(part)?);
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime =
             runtime.map_err(|error| RemoteError::new(RemoteErrorKind::Io, format!("start a thread: {error}")))?;
-        Ok(Self { store, runtime, prefix: prefix.to_owned(), root: prefix.into(), name: location.to_string() })
+        Ok(Self { store, parts, runtime, prefix: prefix.to_owned(), root: prefix.into(), name: location.to_string() })
     }
 
     fn key(&self, key: &str) -> Key {
@@ -106,20 +138,45 @@ impl CloudBucket {
         write()
     }
 
-    async fn put_parts(&self, key: &str, file: &mut File, sent: &mut dyn FnMut(u64)) -> object_store::Result<()> {
-        let upload = self.store.put_multipart(&self.key(key)).await?;
+    /// Sends a file in parts. An upload that fails leaves no part behind, as far as the store can be reached.
+    async fn put_parts(
+        &self,
+        key: &str,
+        file: &mut File,
+        at_once: usize,
+        sent: &mut dyn FnMut(u64),
+    ) -> object_store::Result<()> {
+        let upload = self.parts.put_multipart(&self.key(key)).await?;
         let mut upload = WriteMultipart::new_with_chunk_size(upload, PART_BYTES);
-        let mut part = vec![0; PART_BYTES];
-        loop {
-            let got = fill(file, &mut part)
-                .map_err(|source| object_store::Error::Generic { store: "file", source: Box::new(source) })?;
-            if got == 0 {
-                return upload.finish().await.map(drop);
+        match write_parts(&mut upload, file, at_once, sent).await {
+            Ok(()) => upload.finish().await.map(drop),
+            Err(error) => {
+                // The first error says more.
+                let _ = upload.abort().await;
+                Err(error)
             }
-            upload.wait_for_capacity(PARTS_AT_ONCE).await?;
-            upload.write(&part[..got]);
-            sent(got as u64);
         }
+    }
+}
+
+/// Writes a file in parts, from its start. All of them are written on return, but the last if it is smaller.
+async fn write_parts(
+    upload: &mut WriteMultipart,
+    file: &mut File,
+    at_once: usize,
+    sent: &mut dyn FnMut(u64),
+) -> object_store::Result<()> {
+    let failed = |source| object_store::Error::Generic { store: "file", source: Box::new(source) };
+    file.rewind().map_err(failed)?;
+    let mut part = vec![0; PART_BYTES];
+    loop {
+        let got = fill(file, &mut part).map_err(failed)?;
+        if got == 0 {
+            return upload.wait_for_capacity(0).await;
+        }
+        upload.wait_for_capacity(at_once).await?;
+        upload.write(&part[..got]);
+        sent(got as u64);
     }
 }
 
@@ -151,7 +208,8 @@ impl Bucket for CloudBucket {
 
     fn put(&self, key: &str, bytes: Vec<u8>) -> Result<()> {
         let bytes = bytes::Bytes::from(bytes);
-        let put = self.repeated(|| self.runtime.block_on(self.store.put(&self.key(key), bytes.clone().into())));
+        let store = if bytes.len() > SMALL_BYTES_MAX { &self.parts } else { &self.store };
+        let put = self.repeated(|| self.runtime.block_on(store.put(&self.key(key), bytes.clone().into())));
         put.map(drop).map_err(|error| self.failed("write", key, &error))
     }
 
@@ -165,8 +223,22 @@ impl Bucket for CloudBucket {
             sent(bytes);
             return Ok(());
         }
-        let put = self.runtime.block_on(self.put_parts(key, &mut opened, sent));
-        put.map_err(|error| self.failed("write", key, &error))
+        // What is sent again is not counted again.
+        let mut counted = 0_u64;
+        let mut put = |at_once| {
+            let mut so_far = 0_u64;
+            let mut count = |more| {
+                so_far += more;
+                sent(so_far.saturating_sub(counted).min(more));
+                counted = counted.max(so_far);
+            };
+            self.runtime.block_on(self.put_parts(key, &mut opened, at_once, &mut count))
+        };
+        let done = match put(PARTS_AT_ONCE) {
+            Err(error) if is_timeout(&error) => put(1),
+            done => done,
+        };
+        done.map_err(|error| self.failed("write", key, &error))
     }
 
     fn head(&self, key: &str) -> Result<Option<ObjectInfo>> {
@@ -194,6 +266,13 @@ impl Bucket for CloudBucket {
 
 fn is_conflict(error: &object_store::Error) -> bool {
     matches!(error, object_store::Error::AlreadyExists { .. })
+}
+
+/// Returns true if the store has not answered in time.
+fn is_timeout(error: &object_store::Error) -> bool {
+    let causes = std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
+    let mut kinds = causes.filter_map(|cause| cause.downcast_ref::<HttpError>()).map(HttpError::kind);
+    kinds.any(|kind| kind == HttpErrorKind::Timeout)
 }
 
 fn is_missing_bucket(text: &str) -> bool {
@@ -236,14 +315,14 @@ fn describe(what: &str, error: &object_store::Error) -> RemoteError {
     RemoteError::new(kind, format!("{what}: {why}")).hint(hint)
 }
 
-fn retry() -> RetryConfig {
+fn retry(limits: RequestLimits) -> RetryConfig {
     let backoff =
         BackoffConfig { init_backoff: Duration::from_millis(100), max_backoff: Duration::from_secs(8), base: 2. };
-    RetryConfig { backoff, max_retries: RETRIES_MAX, retry_timeout: Duration::from_secs(RETRY_SECS_MAX) }
+    RetryConfig { backoff, max_retries: RETRIES_MAX, retry_timeout: limits.retry }
 }
 
-fn options(endpoint: Option<&str>) -> ClientOptions {
-    let options = ClientOptions::new().with_timeout(Duration::from_secs(REQUEST_SECS_MAX));
+fn options(endpoint: Option<&str>, limits: RequestLimits) -> ClientOptions {
+    let options = ClientOptions::new().with_timeout_disabled().with_read_timeout(limits.answer);
     options.with_allow_http(endpoint.is_some_and(|endpoint| endpoint.starts_with("http://")))
 }
 
@@ -252,10 +331,10 @@ fn no_credentials(what: impl std::fmt::Display) -> RemoteError {
         .hint("set the variables of the provider, or name a profile or a file with `piton remote add`")
 }
 
-fn s3(location: &Location, bucket: &str) -> Result<Arc<dyn ObjectStore>> {
-    let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket).with_retry(retry());
+fn s3(location: &Location, bucket: &str, limits: RequestLimits) -> Result<Arc<dyn ObjectStore>> {
+    let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket).with_retry(retry(limits));
     let endpoint = location.endpoint.clone().or_else(|| std::env::var("AWS_ENDPOINT_URL").ok());
-    builder = builder.with_client_options(options(endpoint.as_deref()));
+    builder = builder.with_client_options(options(endpoint.as_deref(), limits));
     if let Some(endpoint) = &endpoint {
         check_endpoint(endpoint)?;
         builder = builder.with_endpoint(endpoint).with_virtual_hosted_style_request(false);
@@ -285,9 +364,9 @@ fn s3(location: &Location, bucket: &str) -> Result<Arc<dyn ObjectStore>> {
     Ok(Arc::new(builder.build().map_err(no_credentials)?))
 }
 
-fn google(location: &Location, bucket: &str) -> Result<Arc<dyn ObjectStore>> {
-    let mut builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(bucket).with_retry(retry());
-    builder = builder.with_client_options(options(location.endpoint.as_deref()));
+fn google(location: &Location, bucket: &str, limits: RequestLimits) -> Result<Arc<dyn ObjectStore>> {
+    let mut builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(bucket).with_retry(retry(limits));
+    builder = builder.with_client_options(options(location.endpoint.as_deref(), limits));
     if let Some(endpoint) = &location.endpoint {
         builder = builder.with_base_url(endpoint);
     }
@@ -305,14 +384,14 @@ fn not_read_from(option: &str, others: &str) -> RemoteError {
         .hint(format!("its credentials come from the environment {others}").trim_end())
 }
 
-fn azure(location: &Location, container: &str) -> Result<Arc<dyn ObjectStore>> {
+fn azure(location: &Location, container: &str, limits: RequestLimits) -> Result<Arc<dyn ObjectStore>> {
     match &location.credentials {
         CredentialsFrom::Environment => {}
         CredentialsFrom::File(_) => return Err(not_read_from("--credentials-file", "")),
         CredentialsFrom::Profile(_) => return Err(not_read_from("--profile", "")),
     }
-    let mut builder = MicrosoftAzureBuilder::from_env().with_container_name(container).with_retry(retry());
-    builder = builder.with_client_options(options(location.endpoint.as_deref()));
+    let mut builder = MicrosoftAzureBuilder::from_env().with_container_name(container).with_retry(retry(limits));
+    builder = builder.with_client_options(options(location.endpoint.as_deref(), limits));
     if let Some(endpoint) = &location.endpoint {
         builder = builder.with_endpoint(endpoint.clone());
     }
@@ -352,6 +431,34 @@ mod tests {
         let described = describe("read piton.json in s3://b", &error);
         assert_eq!(described.kind, RemoteErrorKind::Credentials);
         assert!(described.message.starts_with("find credentials"), "{}", described.message);
+    }
+
+    /// With three parts at once, the first gets no answer, as if the network were too slow for them.
+    #[test]
+    fn a_part_that_gets_no_answer_is_sent_again_and_leaves_nothing_behind() {
+        let server = testkit::s3::S3Server::start(1);
+        let dir = tempfile::tempdir().expect("a directory");
+        let (credentials, file) = (dir.path().join("credentials"), dir.path().join("file"));
+        std::fs::write(&credentials, "[default]\naws_access_key_id = a\naws_secret_access_key = b\n").expect("a file");
+        let contents = testkit::Dice::new(5).noise(PART_BYTES * 5 / 2);
+        std::fs::write(&file, &contents).expect("a file");
+        let location = Location {
+            url: "s3://bucket/p".to_owned(),
+            endpoint: Some(server.endpoint()),
+            region: Some("x".to_owned()),
+            credentials: CredentialsFrom::File(credentials),
+        };
+        let short = RequestLimits { answer: Duration::from_secs(5), retry: Duration::from_secs(1) };
+        let bucket =
+            CloudBucket::with_limits(&location, Scheme::S3, "bucket", "p", [SMALL_LIMITS, short]).expect("a bucket");
+        server.set(testkit::s3::Hostility { stalled_parts: 1, ..Default::default() });
+        let mut sent = 0;
+        bucket.put_file("pack/x", &file, &mut |bytes| sent += bytes).expect("it is sent");
+        assert_eq!((server.open_uploads(), sent), (0, contents.len() as u64));
+        assert_eq!(server.get("bucket", "p/pack/x"), Some(contents));
+        server.set(testkit::s3::Hostility { stalled_parts: 100, ..Default::default() });
+        let error = bucket.put_file("pack/y", &file, &mut |_| {}).expect_err("no part is answered");
+        assert_eq!((error.kind, server.open_uploads()), (RemoteErrorKind::Unavailable, 0), "{error}");
     }
 
     #[test]

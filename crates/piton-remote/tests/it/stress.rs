@@ -21,6 +21,7 @@ const HOSTILITY: Hostility = Hostility {
     dropped: 30,
     conflicts: 5,
     duplicated: 20,
+    stalled_parts: 0,
     delay_millis_max: 20,
     list_lag_millis: 700,
     clock_secs: -3 * 24 * 3600,

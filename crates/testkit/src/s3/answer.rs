@@ -64,7 +64,11 @@ pub(super) fn answer(shared: &Shared, request: &Request) -> Reply {
         }
         "POST" if has("uploadId") => complete(shared, request),
         "POST" if has("delete") => delete_many(shared, request),
-        "DELETE" if has("uploadId") => Reply::new(204, ""),
+        "DELETE" if has("uploadId") => {
+            let upload = request.query.get("uploadId").cloned().unwrap_or_default();
+            shared.contents.lock().expect("no panic").uploads.remove(&upload);
+            Reply::new(204, "")
+        }
         "DELETE" => {
             shared.change(&request.path, None);
             Reply::new(204, "")

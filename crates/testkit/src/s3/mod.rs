@@ -1,6 +1,6 @@
 //! A small server that speaks enough of S3 for tests, and that can be hostile: it delays, answers 503, drops the connection
-//! after it has done what was asked, does it twice, lists what was there a while ago, has a clock that is days off, ignores
-//! conditions, and kills the client at a given request.
+//! after it has done what was asked, never answers, does it twice, lists what was there a while ago, has a clock that is days
+//! off, ignores conditions, and kills the client at a given request.
 //!
 //! Signatures are not checked. The access key names the client.
 
@@ -29,6 +29,8 @@ pub struct Hostility {
     pub duplicated: usize,
     /// Longest delay of an answer.
     pub delay_millis_max: u64,
+    /// The number of parts of uploads, from now on, that get no answer while the client waits.
+    pub stalled_parts: usize,
     /// Listings show what was there this long ago.
     pub list_lag_millis: u64,
     /// Difference of the clock to the right time.
@@ -132,6 +134,11 @@ impl S3Server {
         self.shared.requests.lock().expect("no panic").get(client).copied().unwrap_or(0)
     }
 
+    /// Returns the number of uploads in parts that were neither completed nor aborted.
+    pub fn open_uploads(&self) -> usize {
+        self.shared.contents.lock().expect("no panic").uploads.len()
+    }
+
     /// Returns the number of bytes of objects that were read.
     pub fn bytes_out(&self) -> u64 {
         self.shared.bytes_out.load(Ordering::Relaxed)
@@ -175,6 +182,14 @@ impl Shared {
 
     fn rolls(&self, of_thousand: usize) -> bool {
         of_thousand > 0 && self.dice.lock().expect("no panic").roll(1000) < of_thousand
+    }
+
+    /// Returns true for a part that gets no answer.
+    fn stalls(&self) -> bool {
+        let mut hostility = self.hostility.lock().expect("no panic");
+        let stalls = hostility.stalled_parts > 0;
+        hostility.stalled_parts = hostility.stalled_parts.saturating_sub(1);
+        stalls
     }
 
     fn change(&self, key: &str, bytes: Option<Vec<u8>>) {
@@ -294,6 +309,11 @@ fn serve(shared: &Arc<Shared>, stream: TcpStream) -> Option<()> {
         if is_write && shared.rolls(hostility.conflicts) {
             answer::send(&mut out, is_head, 409, &[], b"<Error><Code>OperationAborted</Code></Error>").ok()?;
             continue;
+        }
+        if request.query.contains_key("partNumber") && shared.stalls() {
+            // Returns when the client has closed the connection.
+            let _ = reader.read_to_end(&mut Vec::new());
+            return None;
         }
         let reply = answer::answer(shared, &request);
         if is_write && shared.rolls(hostility.duplicated) {
