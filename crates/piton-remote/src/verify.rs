@@ -72,23 +72,23 @@ impl RemoteVerifyReport {
 pub fn verify(remote: &Remote, reads_data: bool, meter: &Meter) -> Result<RemoteVerifyReport> {
     let mut report = RemoteVerifyReport::default();
     check_description(remote, &mut report)?;
-    let sizes: BTreeMap<_, _> = remote.bucket.list("pack/")?.into_iter().map(|info| (info.key, info.bytes)).collect();
     let mut seen: BTreeSet<String> = BTreeSet::new();
     let mut read: HashSet<String> = HashSet::new();
     let mut children = Children::new();
     let memory = Memory::read(remote)?;
     let mut there = HashSet::new();
+    let mut records = Vec::new();
     for key in remote.ref_keys(None)? {
         report.refs += 1;
         there.insert(key.key());
-        let record = match remote.reference(&key) {
-            Ok(Some(record)) => record,
-            Ok(None) => continue,
-            Err(error) => {
-                memory.blame(&key.writer, &key.key(), &error, &mut report)?;
-                continue;
-            }
-        };
+        match remote.reference(&key) {
+            Ok(record) => records.extend(record.map(|record| (key, record))),
+            Err(error) => memory.blame(&key.writer, &key.key(), &error, &mut report)?,
+        }
+    }
+    // After the refs: what another machine pushes meanwhile is in the listing, unless that lags behind.
+    let sizes: BTreeMap<_, _> = remote.bucket.list("pack/")?.into_iter().map(|info| (info.key, info.bytes)).collect();
+    for (key, record) in records {
         memory.check_age(&key, &record, &mut report);
         report.checkpoints += record.checkpoints.len();
         let own = memory.is_own(&key.writer).then_some(&key);
@@ -96,12 +96,16 @@ pub fn verify(remote: &Remote, reads_data: bool, meter: &Meter) -> Result<Remote
         let affects = affected(&record);
         for pack in &index.packs {
             let key = format!("pack/{}", pack.name);
-            match sizes.get(&key) {
+            let bytes = match sizes.get(&key) {
+                Some(bytes) if *bytes == pack.bytes => Some(*bytes),
+                _ => remote.bucket.head(&key)?.map(|info| info.bytes),
+            };
+            match bytes {
                 None => {
                     report.bad.insert(pack.name.clone());
                     report.find(&key, "it is missing", &affects);
                 }
-                Some(bytes) if *bytes != pack.bytes => {
+                Some(bytes) if bytes != pack.bytes => {
                     report.bad.insert(pack.name.clone());
                     report.find(&key, &format!("it has {bytes} bytes instead of {}", pack.bytes), &affects);
                 }

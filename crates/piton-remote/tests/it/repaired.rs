@@ -265,3 +265,24 @@ fn swapped_and_corrupt_indexes_are_written_again_at_once() {
         other.fetch("alpha", "1", &["--project", project]);
     }
 }
+
+/// At each request of the check, another machine pushes.
+#[test]
+fn a_check_finds_nothing_missing_while_another_machine_pushes() {
+    let place = Place::server();
+    let Place::Server(server) = &place else { unreachable!() };
+    let (machine, phrase) = Machine::first("alpha", &place);
+    push(&machine, "0");
+    let reader = Machine::joining("beta", &place, &phrase);
+    for nth in 1..=16 {
+        machine.write("a", format!("at {nth}"));
+        machine.take("more");
+        let command = std::sync::Mutex::new(machine.command(&["push"]));
+        server.kill_at("beta", nth, false, move || {
+            assert!(command.lock().expect("no panic").output().expect("the program").status.success());
+        });
+        let before = server.requests_of("beta");
+        assert_eq!(reader.run(&["verify"])["findings"], json!([]), "request {nth}");
+        assert!(server.requests_of("beta") - before > nth, "nothing was pushed meanwhile");
+    }
+}
