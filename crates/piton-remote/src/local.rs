@@ -16,6 +16,8 @@ use crate::keys::{Keyring, hex};
 
 const CONFIG: &str = "config.json";
 const KEY: &str = "key";
+/// Keyring with a key that is being added to the slots, until all of them have it.
+const NEXT_KEY: &str = "key.next";
 const STATE: &str = "state.json";
 const LOCK: &str = "push.lock";
 const CACHE: &str = "cache";
@@ -206,7 +208,25 @@ impl LocalDir {
 
     /// Returns the keyring of this machine.
     pub(crate) fn keys(&self) -> Result<Option<Keyring>> {
-        let path = self.dir.join(KEY);
+        self.read_keys(KEY)
+    }
+
+    pub(crate) fn write_keys(&self, keys: &Keyring) -> Result<()> {
+        self.write(KEY, keys.encode().as_bytes())
+    }
+
+    /// Returns the keyring that the last replacement of the key was to make. It seals nothing yet; slots may have it if the
+    /// replacement was interrupted.
+    pub(crate) fn next_keys(&self) -> Result<Option<Keyring>> {
+        self.read_keys(NEXT_KEY)
+    }
+
+    pub(crate) fn write_next_keys(&self, keys: &Keyring) -> Result<()> {
+        self.write(NEXT_KEY, keys.encode().as_bytes())
+    }
+
+    fn read_keys(&self, name: &str) -> Result<Option<Keyring>> {
+        let path = self.dir.join(name);
         match fs::read(&path) {
             Ok(text) => Ok(Keyring::decode(&text)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -214,13 +234,9 @@ impl LocalDir {
         }
     }
 
-    pub(crate) fn write_keys(&self, keys: &Keyring) -> Result<()> {
-        self.write(KEY, keys.encode().as_bytes())
-    }
-
     /// Removes everything, the key last: until then `remove` can be repeated.
     pub(crate) fn remove(&self) -> Result<()> {
-        for name in [CONFIG, STATE, KEY] {
+        for name in [CONFIG, STATE, NEXT_KEY, KEY] {
             let path = self.dir.join(name);
             match fs::remove_file(&path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {

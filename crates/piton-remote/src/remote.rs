@@ -357,10 +357,11 @@ impl Remote {
         self.bucket.put(&format!("key/{}", slot.slot), serde_json::to_vec(slot).expect("text"))
     }
 
-    /// Returns the slots, to be written again with the keyring of this machine. Fails with `WrongKey` if one of them has a
-    /// key that this machine lacks.
-    pub(crate) fn slots_to_change(&self, keys: &Keyring) -> Result<Vec<Slot>> {
-        let slots = self.slots()?;
+    /// Returns the slots but `without`, to be written again with the keyring of this machine. Fails with `WrongKey` if one of
+    /// them has a key that this machine lacks.
+    pub(crate) fn slots_to_change(&self, keys: &Keyring, without: Option<&str>) -> Result<Vec<Slot>> {
+        let mut slots = self.slots()?;
+        slots.retain(|slot| Some(&*slot.slot) != without);
         match slots.iter().find(|slot| !slot.is_known_to(keys)) {
             None => Ok(slots),
             Some(newer) => {

@@ -22,13 +22,20 @@ fn keyring(remote: &Remote) -> Result<&Keyring> {
     remote.keys.as_ref().ok_or_else(none)
 }
 
+/// Returns the keyring of this machine with a key that an interrupted replacement may have written to some slots.
+fn keys_in_slots(remote: &Remote) -> Result<Keyring> {
+    let keys = keyring(remote)?;
+    let next = remote.local.next_keys()?.and_then(|next| keys.merged(&next));
+    Ok(next.unwrap_or_else(|| keys.clone()))
+}
+
 /// Makes a slot with a new phrase.
 pub(super) fn key_add(local: &LocalDir, label: &str) -> Result<Value> {
     let _held = local.lock()?;
     let remote = Remote::open(local)?;
     let keys = keyring(&remote)?;
     remote.check_repository()?;
-    remote.slots_to_change(keys)?;
+    remote.slots_to_change(&keys_in_slots(&remote)?, None)?;
     let phrase = Phrase::generate()?;
     let slot = Slot::new(keys, &phrase, label)?;
     remote.put_slot(&slot)?;
@@ -39,13 +46,12 @@ pub(super) fn key_add(local: &LocalDir, label: &str) -> Result<Value> {
 pub(super) fn key_remove(local: &LocalDir, slot: &str) -> Result<Value> {
     let _held = local.lock()?;
     let remote = Remote::open(local)?;
-    let mut slots = remote.slots_to_change(keyring(&remote)?)?;
+    let slots = remote.slots_to_change(&keys_in_slots(&remote)?, Some(slot))?;
     let key = format!("key/{slot}");
     if !remote.bucket.list("key/")?.iter().any(|info| info.key == key) {
         return Err(RemoteError::new(RemoteErrorKind::NotFound, format!("find the slot {slot}"))
             .hint("`piton remote key list` lists them"));
     }
-    slots.retain(|one| one.slot != slot);
     if slots.is_empty() {
         return Err(RemoteError::new(
             RemoteErrorKind::Invalid,
@@ -66,13 +72,15 @@ pub(super) fn key_rotate(local: &LocalDir) -> Result<Value> {
 fn replace_key(remote: &Remote, without: Option<&str>) -> Result<Value> {
     let keys = keyring(remote)?;
     remote.check_repository()?;
-    let rotated = keys.rotated()?;
-    let mut slots = remote.slots_to_change(keys)?;
-    slots.retain(|slot| Some(&*slot.slot) != without);
+    let known = keys_in_slots(remote)?;
+    let rotated = if known.count() > keys.count() { known } else { keys.rotated()? };
+    let slots = remote.slots_to_change(&rotated, without)?;
     if slots.is_empty() {
         return Err(RemoteError::new(RemoteErrorKind::Invalid, "replace the key: no recovery phrase would open it")
             .hint("the key slots are missing or damaged; `piton remote key add` makes one first"));
     }
+    // Noted before the first slot is written: one that has a key which no machine knows could not be written again.
+    remote.local.write_next_keys(&rotated)?;
     // The slots first: this machine can open them again with its phrase, but not the other way round.
     for slot in &slots {
         remote.put_slot(&slot.resealed(&rotated)?)?;

@@ -1,5 +1,7 @@
 //! Keys and recovery phrases: no key that a phrase opened is ever lost.
 
+use std::process::Command;
+
 use crate::kit::{Machine, Place};
 
 /// Takes and pushes a checkpoint of a file with this text.
@@ -71,4 +73,72 @@ fn joining_again_keeps_the_keys_that_only_this_machine_has() {
     first.join(&place, &phrase);
     push(&first, "three");
     assert_eq!(seen(&place, &phrase), [pair("alpha", 3), pair("beta", 1)]);
+}
+
+/// A remote with three phrases, the third of which is being removed, as a machine leaves it that is killed when the first
+/// of the other two slots is written. Returns the machine, the slot that is removed, the slot that was written, and the
+/// phrases of the other slot, of that one and of the removed one.
+fn interrupted_removal(place: &Place) -> (Machine, [String; 2], [String; 3]) {
+    let Place::Server(server) = place else { unreachable!() };
+    let (machine, phrase) = Machine::first("alpha", place);
+    push(&machine, "one");
+    let of_first = place.below("key/").remove(0)["key/".len()..].to_owned();
+    let mut slots = vec![(of_first, phrase)];
+    for label in ["office", "lost"] {
+        let added = machine.run(&["key-add", "--label", label]);
+        let text = |key: &str| added[key].as_str().expect("text").to_owned();
+        slots.push((text("slot"), text("phrase")));
+    }
+    let (removed, removed_phrase) = slots.pop().expect("three");
+    let contents = || slots.iter().map(|(slot, _)| place.get(&format!("key/{slot}"))).collect::<Vec<_>>();
+    let before = contents();
+    for nth in 1..40 {
+        let mut child = machine.spawn(&["key-remove", &removed]);
+        let pid = child.id().to_string();
+        server.kill_at("alpha", nth, false, move || {
+            drop(Command::new("kill").args(["-9", &pid]).status());
+        });
+        assert!(!child.wait().expect("the program").success(), "request {nth}");
+        server.spare("alpha");
+        let written: Vec<_> = contents().iter().zip(&before).map(|(now, before)| now != before).collect();
+        assert_ne!(written, [true, true]);
+        if let Some(at) = written.iter().position(|is_written| *is_written) {
+            let (written, phrase) = slots.remove(at);
+            let (_, other_phrase) = slots.remove(0);
+            return (machine, [removed, written], [other_phrase, phrase, removed_phrase]);
+        }
+    }
+    panic!("no slot was written");
+}
+
+#[test]
+fn a_removal_that_was_interrupted_is_completed_by_the_next() {
+    let place = Place::server();
+    let (machine, [removed, _], [other, written, gone]) = interrupted_removal(&place);
+    machine.join(&place, &other);
+    machine.run(&["key-remove", &removed]);
+    push(&machine, "two");
+    for phrase in [&other, &written] {
+        assert_eq!(seen(&place, phrase), [pair("alpha", 2)]);
+    }
+    let late = Machine::new("late", &place);
+    let file = late.sandbox.root().join("phrase");
+    std::fs::write(&file, gone).expect("a file");
+    let refused = late.fails(&["add", &place.url(), "--phrase-file", file.to_str().expect("a path")]);
+    assert_eq!(refused.0, "wrong_key");
+    machine.run(&["key-add"]);
+}
+
+/// The machine that was interrupted is gone.
+#[test]
+fn a_slot_with_an_unknown_key_can_be_removed() {
+    let place = Place::server();
+    let (_machine, [removed, written], [other, ..]) = interrupted_removal(&place);
+    let second = Machine::joining("beta", &place, &other);
+    let (kind, message) = second.fails(&["key-remove", &removed]);
+    assert!(kind == "wrong_key" && message.contains(&written), "{message}");
+    second.run(&["key-remove", &written]);
+    second.run(&["key-remove", &removed]);
+    push(&second, "two");
+    assert_eq!(seen(&place, &other), [pair("alpha", 1), pair("beta", 1)]);
 }
