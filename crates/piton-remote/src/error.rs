@@ -45,12 +45,14 @@ pub struct RemoteError {
     pub message: String,
     /// Advice for the user.
     pub hint: Option<String>,
+    /// True if the store of this machine has failed, and not the remote.
+    pub(crate) is_local: bool,
 }
 
 impl RemoteError {
     /// Returns an error without a hint.
     pub fn new(kind: RemoteErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), hint: None }
+        Self { kind, message: message.into(), hint: None, is_local: false }
     }
 
     /// Adds advice for the user.
@@ -93,6 +95,6 @@ impl From<piton::Error> for RemoteError {
             _ => RemoteErrorKind::Io,
         };
         let text = error.to_string();
-        Self::new(kind, text.strip_prefix("cannot ").unwrap_or(&text))
+        Self { is_local: true, ..Self::new(kind, text.strip_prefix("cannot ").unwrap_or(&text)) }
     }
 }

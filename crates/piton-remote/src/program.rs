@@ -361,7 +361,8 @@ fn status(store: &Store, local: &LocalDir) -> Result<Value> {
     for project in outgoing.projects()? {
         let directory = directory_text(&project.dir);
         let identity = config.project_identity(&directory, project.repository.as_deref());
-        let checkpoints = outgoing.checkpoints(&project.id, PromptText::None)?;
+        // A push says that a project cannot be read; the state of the others, and of the remote, is shown all the same.
+        let Ok(checkpoints) = outgoing.checkpoints(&project.id, PromptText::None) else { continue };
         let count = checkpoints.iter().filter(|one| !state.is_pushed(&directory, &identity, &one.id)).count();
         if count > 0 {
             unpushed.push(json!({"directory": project.dir.to_string_lossy(), "checkpoints": count}));

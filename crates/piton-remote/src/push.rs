@@ -156,33 +156,20 @@ impl Pusher<'_> {
         let wanted = |project: &&SentProject| {
             self.request.directories.is_empty() || self.request.directories.contains(&project.dir)
         };
+        let mut failure = None;
         for project in projects.iter().filter(wanted) {
             self.meter.check()?;
-            let checkpoints = Outgoing::open(self.store)?.checkpoints(&project.id, self.request.prompt_text)?;
-            let key = self.key_of(project);
-            let own = state.refs.get(&key.key()).cloned();
-            let is_known = own.as_ref().is_some_and(|own| own.digest == self.digest_of(project, &checkpoints));
-            let is_new = !checkpoints.is_empty() && (gone.remove(&key.key()) || !is_known);
-            if checkpoints.is_empty() || !is_new && self.request.avoid.is_empty() {
-                report.unchanged += 1;
-                continue;
+            match self.push_if_new(project, &mut gone, &mut state, report) {
+                Ok(Attempt::Done(())) => {}
+                Ok(Attempt::OtherWriter(why)) => return Ok(Attempt::OtherWriter(why)),
+                // It concerns this project alone.
+                Err(error) if error.is_local => failure = failure.or(Some((project, error))),
+                Err(error) => return Err(error),
             }
-            let before = match self.own_ref(&key, own.as_ref())? {
-                Attempt::Done(before) => before,
-                Attempt::OtherWriter(why) => return Ok(Attempt::OtherWriter(why)),
-            };
-            if own.is_some() && before.is_none() {
-                let dir = project.dir.display();
-                let warning =
-                    format!("what {dir} had pushed is gone from the remote or corrupt there, and is pushed again");
-                state.warnings.push(warning.clone());
-                report.warnings.push(warning);
-            }
-            let pushing = Pushing { project: project.clone(), key, checkpoints, before, own };
-            match self.push_project(&pushing, &mut state, &mut report.bytes_sent)? {
-                Attempt::Done(pushed) => report.projects.push(pushed),
-                Attempt::OtherWriter(why) => return Ok(Attempt::OtherWriter(why)),
-            }
+        }
+        if let Some((project, error)) = failure {
+            return Err(RemoteError { message: format!("push {}: {}", project.dir.display(), error.message), ..error }
+                .hint("the other projects are pushed; `piton verify` checks this one"));
         }
         if self.request.directories.is_empty() {
             self.forget_refs(&gone, &mut state)?;
@@ -192,6 +179,42 @@ impl Pusher<'_> {
         self.remote.local.write_state(&state)?;
         self.remote.local.trim_cache("sent/", &HashSet::new());
         self.remote.local.trim_cache(TEMPORARY, &HashSet::new());
+        Ok(Attempt::Done(()))
+    }
+
+    /// Pushes a project, unless the remote has all of it. Takes its ref out of `gone`.
+    fn push_if_new(
+        &self,
+        project: &SentProject,
+        gone: &mut HashSet<String>,
+        state: &mut RemoteState,
+        report: &mut PushReport,
+    ) -> Result<Attempt<()>> {
+        let checkpoints = Outgoing::open(self.store)?.checkpoints(&project.id, self.request.prompt_text)?;
+        let key = self.key_of(project);
+        let own = state.refs.get(&key.key()).cloned();
+        let is_known = own.as_ref().is_some_and(|own| own.digest == self.digest_of(project, &checkpoints));
+        let is_new = !checkpoints.is_empty() && (gone.remove(&key.key()) || !is_known);
+        if checkpoints.is_empty() || !is_new && self.request.avoid.is_empty() {
+            report.unchanged += 1;
+            return Ok(Attempt::Done(()));
+        }
+        let before = match self.own_ref(&key, own.as_ref())? {
+            Attempt::Done(before) => before,
+            Attempt::OtherWriter(why) => return Ok(Attempt::OtherWriter(why)),
+        };
+        if own.is_some() && before.is_none() {
+            let dir = project.dir.display();
+            let warning =
+                format!("what {dir} had pushed is gone from the remote or corrupt there, and is pushed again");
+            state.warnings.push(warning.clone());
+            report.warnings.push(warning);
+        }
+        let pushing = Pushing { project: project.clone(), key, checkpoints, before, own };
+        match self.push_project(&pushing, state, &mut report.bytes_sent)? {
+            Attempt::Done(pushed) => report.projects.push(pushed),
+            Attempt::OtherWriter(why) => return Ok(Attempt::OtherWriter(why)),
+        }
         Ok(Attempt::Done(()))
     }
 

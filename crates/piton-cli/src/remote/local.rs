@@ -189,7 +189,8 @@ fn unpushed(store: &Store, config: &RemoteConfigPart, state: &RemoteStatePart) -
             |own: &&RefPart| own.directory == own_text && (own.identity == identity || own.identity.is_empty());
         let pushed: Vec<_> = state.refs.values().filter(is_its).collect();
         let is_new = |id: &CheckpointId| !pushed.iter().any(|pushed| pushed.checkpoints.contains(id));
-        let all = outgoing.checkpoints(&project.id, PromptText::None)?;
+        // A push says that a project cannot be read; what is known about the others is shown all the same.
+        let Ok(all) = outgoing.checkpoints(&project.id, PromptText::None) else { continue };
         let checkpoints = all.iter().filter(|one| is_new(&one.id)).count();
         if checkpoints > 0 {
             let directory = project.dir.to_string_lossy().into_owned();

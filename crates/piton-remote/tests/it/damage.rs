@@ -247,3 +247,47 @@ fn every_byte_of_a_pack_is_checked() {
         assert_eq!(findings(&machine), []);
     }
 }
+
+/// Returns the packs of a store.
+fn packs_of(machine: &Machine) -> Vec<std::path::PathBuf> {
+    let entries = std::fs::read_dir(machine.base().join("store/objects/pack")).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|name| name == "pack")).collect()
+}
+
+/// Whichever of the two comes first.
+#[test]
+fn a_damaged_project_keeps_no_other_project_from_being_pushed() {
+    for is_first_damaged in [true, false] {
+        let place = Place::directory();
+        let (mut machine, phrase) = Machine::first("alpha", &place);
+        let second = machine.sandbox.root().join("second");
+        std::fs::create_dir(&second).expect("a directory");
+        let dirs = [machine.project(), second];
+        let mut packs = Vec::new();
+        for dir in &dirs {
+            let before = packs_of(&machine);
+            machine.directory = Some(dir.clone());
+            machine.write("a", dir.to_str().expect("a path"));
+            machine.take("one");
+            packs.push(packs_of(&machine).into_iter().filter(|pack| !before.contains(pack)).collect::<Vec<_>>());
+        }
+        for pack in &packs[usize::from(!is_first_damaged)] {
+            let bytes = std::fs::read(pack).expect("a pack").len();
+            std::fs::remove_file(pack).expect("a pack");
+            std::fs::write(pack, vec![0; bytes]).expect("a pack");
+        }
+        let damaged = &dirs[usize::from(!is_first_damaged)];
+        let whole = &dirs[usize::from(is_first_damaged)];
+        let (kind, message) = machine.fails(&["push"]);
+        assert!(kind == "damaged" && message.contains(damaged.to_str().expect("a path")), "{kind}: {message}");
+        let status = machine.run(&["status"]);
+        assert!(status["failure"].as_str().expect("text").contains("push"), "{status}");
+        assert_eq!(status["problem"], Value::Null, "{status}");
+        let reader = Machine::joining("beta", &place, &phrase);
+        let machines = reader.run(&["machines"]);
+        let projects = machines[0]["projects"].as_array().expect("projects");
+        assert_eq!(projects.len(), 1, "{machines}");
+        assert_eq!(projects[0]["directory"], whole.to_str().expect("a path"), "{machines}");
+        assert_eq!(reader.run(&["verify", "--read-data"])["findings"], serde_json::json!([]));
+    }
+}
