@@ -331,8 +331,10 @@ impl Pusher<'_> {
         bytes: &mut u64,
     ) -> Result<Attempt<PushedProject>> {
         let mut avoid = self.request.avoid.clone();
+        let was_unchecked = pushing.own.as_ref().is_some_and(|own| own.digest.is_empty());
         for _ in 0..ATTEMPTS_MAX {
             let begun = Instant::now();
+            let is_doubtful = || was_unchecked || self.may_have_been_suspended(begun);
             let sent = self.send(pushing, &avoid, state, bytes)?;
             let tombs = self.remote.tombs()?.found;
             let dying: HashSet<_> = tombs.iter().flat_map(|(_, tomb)| tomb.packs.iter().chain(&tomb.indexes)).collect();
@@ -343,7 +345,7 @@ impl Pusher<'_> {
                 continue;
             }
             // A tomb that was completed while objects were sent is not listed any more.
-            let gone = self.missing("pack/", &sent.resumed)?;
+            let gone = if is_doubtful() { self.lost(&sent)? } else { self.missing("pack/", &sent.resumed)? };
             if !gone.is_empty() {
                 avoid.extend(gone);
                 continue;
@@ -357,13 +359,14 @@ impl Pusher<'_> {
             if let Attempt::OtherWriter(why) = self.write_ref(pushing, &sent, state)? {
                 return Ok(Attempt::OtherWriter(why));
             }
-            if self.may_have_been_suspended(begun) {
+            if is_doubtful() {
                 let lost = self.lost(&sent)?;
                 if !lost.is_empty() {
                     avoid.extend(lost);
                     continue;
                 }
             }
+            self.note_pushed(pushing, &sent, state)?;
             let directory = pushing.project.dir.to_string_lossy().into_owned();
             let checkpoints = pushing.checkpoints.len();
             return Ok(Attempt::Done(PushedProject {
@@ -515,14 +518,12 @@ impl Pusher<'_> {
         if let Attempt::OtherWriter(why) = self.own_ref(&pushing.key, state.refs.get(&key))? {
             return Ok(Attempt::OtherWriter(why));
         }
-        let ids: Vec<_> = pushing.checkpoints.iter().map(|one| one.id).collect();
         let before = state.refs.get(&key).cloned().unwrap_or_default();
-        let gone = before.checkpoints.iter().filter(|id| !ids.contains(id)).count();
         let directory = directory_text(&pushing.project.dir);
         let identity = self.remote.project_identity(&directory, pushing.project.repository.as_deref());
-        let mut own = OwnRef { directory: directory.clone(), identity: identity.clone(), ..before.clone() };
+        let mut own = OwnRef { directory, identity, digest: String::new(), ..before };
         own.nonces.push(sent.record.nonce.clone());
-        // Noted before the write: after a kill, either of the two is known as ours.
+        // Noted before the write: after a kill, either of the two is known as ours, and the next push looks for the packs.
         state.refs.insert(key.clone(), own);
         self.remote.local.write_state(state)?;
         self.remote.put_record(&key, &sent.record)?;
@@ -530,21 +531,25 @@ impl Pusher<'_> {
         if self.remote.reference(&pushing.key)?.is_none_or(|found| found.nonce != sent.record.nonce) {
             return Ok(Attempt::OtherWriter(COPIED.to_owned()));
         }
-        let own = OwnRef {
-            sequence: sent.record.sequence,
-            nonces: vec![sent.record.nonce.clone()],
-            directory,
-            identity,
-            checkpoints: ids,
-            digest: self.digest_of(&pushing.project, &pushing.checkpoints),
-            dropped: if sent.is_rewritten { 0 } else { before.dropped + gone },
-        };
-        state.seen.insert(key.clone(), sent.record.sequence);
-        state.refs.insert(key, own);
+        Ok(Attempt::Done(()))
+    }
+
+    /// Notes a ref that was written, and of which no pack is lost.
+    fn note_pushed(&self, pushing: &Pushing, sent: &Sent, state: &mut RemoteState) -> Result<()> {
+        let key = pushing.key.key();
+        let ids: Vec<_> = pushing.checkpoints.iter().map(|one| one.id).collect();
+        let own = state.refs.entry(key.clone()).or_default();
+        let gone = own.checkpoints.iter().filter(|id| !ids.contains(id)).count();
+        own.sequence = sent.record.sequence;
+        own.nonces = vec![sent.record.nonce.clone()];
+        own.dropped = if sent.is_rewritten { 0 } else { own.dropped + gone };
+        own.checkpoints = ids;
+        own.digest = self.digest_of(&pushing.project, &pushing.checkpoints);
+        state.seen.insert(key, sent.record.sequence);
         self.remote.local.write_state(state)?;
         let named = sent.record.indexes.iter().cloned().collect();
         self.remote.local.trim_cache(&cached_name(&pushing.key, ""), &named);
-        Ok(Attempt::Done(()))
+        Ok(())
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use testkit::Dice;
+use testkit::s3::Hostility;
 
 use crate::kit::{Machine, Place};
 
@@ -107,7 +108,7 @@ fn refs_of_machines_that_push_no_more_expire_and_their_packs_go() {
     let Place::Server(server) = &place else { unreachable!() };
     let (first, phrase) = Machine::first("alpha", &place);
     push_and_drop(&first, &mut Dice::new(19), 2);
-    server.set(testkit::s3::Hostility { clock_secs: 100 * 24 * 3600, ..Default::default() });
+    server.set(Hostility { clock_secs: 100 * 24 * 3600, ..Default::default() });
     let other = Machine::joining("beta", &place, &phrase);
     other.write("a", "1");
     other.take("one");
@@ -184,7 +185,7 @@ fn garbage_is_collected_by_pushes_in_the_background() {
     assert_eq!(place.below("tomb/").len(), 1, "one machine has done so today");
 
     // A day later. A machine that cannot do so says it once, and not that its push failed.
-    server.set(testkit::s3::Hostility { clock_secs: 24 * 3600 + 60, ..Default::default() });
+    server.set(Hostility { clock_secs: 24 * 3600 + 60, ..Default::default() });
     let bad = place.below("ref/").into_iter().find(|key| key.contains(&own_refs(&other)[0][..32])).expect("a ref");
     let bytes = place.get(&bad);
     place.put(&bad, Some(vec![0; 100]));
@@ -213,7 +214,7 @@ fn a_machine_that_comes_back_pushes_its_expired_refs_again() {
     let Place::Server(server) = &place else { unreachable!() };
     let (first, phrase) = Machine::first("alpha", &place);
     push_and_drop(&first, &mut Dice::new(37), 2);
-    server.set(testkit::s3::Hostility { clock_secs: 100 * 24 * 3600, ..Default::default() });
+    server.set(Hostility { clock_secs: 100 * 24 * 3600, ..Default::default() });
     let other = Machine::joining("beta", &place, &phrase);
     assert_eq!(other.run(&NOW)["refs_expired"], 1);
     first.edit_state(|state| state["leased_secs"] = 0.into());
@@ -315,47 +316,91 @@ fn a_push_that_goes_on_relies_on_no_pack_that_is_deleted_meanwhile() {
     assert!(deleted > 0, "nothing was deleted: the test shows nothing");
 }
 
-/// B10: while a machine is suspended, only the clock of the calendar goes on.
-#[test]
-fn a_machine_that_was_suspended_before_its_ref_sends_again_what_went_meanwhile() {
-    let place = Place::server();
-    let Place::Server(server) = &place else { unreachable!() };
-    let (first, phrase) = Machine::first("alpha", &place);
-    let other = Machine::joining("beta", &place, &phrase);
+/// Two machines with the same file, the first of which has pushed it. The credentials of the second are in a file: it
+/// pushes in this process, too, which has other variables.
+fn clones(place: &Place) -> [Machine; 2] {
+    let (first, phrase) = Machine::first("alpha", place);
+    let other = Machine::joining("beta", place, &phrase);
     for machine in [&first, &other] {
         machine.clone_of("https://example.com/a/b");
         machine.write("large", Dice::new(43).noise(50 << 10));
         machine.take("one");
     }
     first.run(&["push"]);
-    let expired = [place.below("ref/"), place.below("writer/")].concat();
-    // For a push by this process, which has other variables.
     let file = other.sandbox.root().join("credentials");
     std::fs::write(&file, "[default]\naws_access_key_id = other\naws_secret_access_key = s\n").expect("a file");
-    let (endpoint, file) = (server.endpoint(), file.to_str().expect("a path"));
+    let (endpoint, file) = (place.endpoint().expect("a server"), file.to_str().expect("a path"));
     other.run(&["add", &place.url(), "--endpoint", &endpoint, "--credentials-file", file, "--region", "x"]);
-    // After the lease (three requests), the ref, the listing of refs, the ref and the index of the first, a pack, an index
-    // and the tombs. From then on, the pack of the first is relied on.
+    [first, other]
+}
+
+/// Pushes from `other`, and stops it at a request until the refs of `first` have expired and its packs are deleted. From
+/// then on, the server is as `hostility` says. The first ten requests are: lease (three requests), the ref, the listing
+/// of refs, the ref and the index of the first, a pack, an index and the tombs. From then on, the pack of the first is
+/// relied on.
+fn push_and_delete_meanwhile(
+    place: &Place,
+    [first, other]: &[Machine; 2],
+    nth: u64,
+    hostility: Hostility,
+) -> piton_remote::Result<piton_remote::PushReport> {
+    let Place::Server(server) = place else { unreachable!() };
+    let expired = [place.below("ref/"), place.below("writer/")].concat();
     let ((begins, has_begun), (ends, has_ended)) = (std::sync::mpsc::channel(), std::sync::mpsc::channel());
-    server.kill_at("other", 11, false, move || {
+    server.kill_at("other", nth, false, move || {
         begins.send(()).expect("the test waits");
         has_ended.recv().expect("the test sends");
     });
     let store = other.store();
     std::thread::scope(|scope| {
-        let pushing = scope.spawn(|| push_that_began_days_ago(&store));
+        let pushing = scope.spawn(|| {
+            let pushed = push_that_began_days_ago(&store);
+            // If there were fewer requests, nothing is waited for.
+            server.spare("other");
+            pushed
+        });
         has_begun.recv().expect("a request");
         expired.iter().for_each(|key| place.put(key, None));
         let collect = ["collect", "--grace-secs", "0", "--lease-secs", "0"];
         assert!(first.run(&collect)["marked"].as_u64() > Some(0) && first.run(&collect)["deleted"].as_u64() > Some(0));
+        server.set(hostility);
         ends.send(()).expect("the server waits");
-        pushing.join().expect("no panic");
-    });
-    assert_eq!(other.run(&["verify", "--read-data"])["findings"], serde_json::json!([]));
-    assert_eq!(place.below("ref/").len(), 1);
+        pushing.join().expect("no panic")
+    })
 }
 
-fn push_that_began_days_ago(store: &piton::Store) {
+/// B10: while a machine is suspended, only the clock of the calendar goes on.
+#[test]
+fn a_machine_that_was_suspended_before_its_ref_sends_again_what_went_meanwhile() {
+    for nth in [11, 14, 18] {
+        let place = Place::server();
+        let machines = clones(&place);
+        push_and_delete_meanwhile(&place, &machines, nth, Hostility::default()).expect("a push");
+        assert_eq!(machines[1].run(&["verify", "--read-data"])["findings"], serde_json::json!([]), "request {nth}");
+        assert_eq!(place.below("ref/").len(), 1);
+    }
+}
+
+/// B10: the push fails before it has seen what went, after its ref was written, too.
+#[test]
+fn a_push_that_failed_before_it_looked_for_its_packs_is_completed_by_the_next() {
+    let mut written = 0;
+    for nth in [12, 15, 18] {
+        let place = Place::server();
+        let Place::Server(server) = &place else { unreachable!() };
+        let machines = clones(&place);
+        let unavailable = Hostility { unavailable: 1000, ..Hostility::default() };
+        push_and_delete_meanwhile(&place, &machines, nth, unavailable).expect_err("the server is away");
+        server.set(Hostility::default());
+        written += place.below("ref/").len();
+        assert_eq!(machines[1].run(&["push"])["unchanged"], 0, "request {nth}");
+        assert_eq!(machines[1].run(&["verify", "--read-data"])["findings"], serde_json::json!([]), "request {nth}");
+        assert_eq!(machines[1].run(&["push"])["unchanged"], 1, "request {nth}");
+    }
+    assert!(written > 0, "no ref was written before");
+}
+
+fn push_that_began_days_ago(store: &piton::Store) -> piton_remote::Result<piton_remote::PushReport> {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("a time").as_secs();
     let request = piton_remote::PushRequest {
         directories: Vec::new(),
@@ -368,7 +413,7 @@ fn push_that_began_days_ago(store: &piton::Store) {
     };
     let local = piton_remote::LocalDir::of(store);
     let held = local.lock().expect("a lock");
-    piton_remote::push(store, &local, &held, &request, &piton_remote::Meter::default()).expect("a push");
+    piton_remote::push(store, &local, &held, &request, &piton_remote::Meter::default())
 }
 
 /// A push into a directory that is killed leaves a file beside the packs.
