@@ -2,7 +2,6 @@
 import {spawn} from "node:child_process";
 import {createRequire} from "node:module";
 import {dirname, join, resolve} from "node:path";
-import {createInterface} from "node:readline";
 
 /** Version of the protocol that this client speaks. */
 export const PROTOCOL = 1;
@@ -77,7 +76,7 @@ export class Client {
         done(code);
       });
     });
-    createInterface({input: child.stdout}).on("line", (line) => this.#receive(line));
+    this.#readLines(child.stdout);
   }
 
   /** Starts a server, and agrees on the version of the protocol. */
@@ -89,6 +88,10 @@ export class Client {
 
   #fail(failure) {
     this.#failure ??= failure;
+    this.#failPending(failure);
+  }
+
+  #failPending(failure) {
     for (const {reject, forget} of this.#pending.values()) {
       forget();
       reject(failure);
@@ -96,12 +99,28 @@ export class Client {
     this.#pending.clear();
   }
 
+  /** Splits the output at line feeds alone: `node:readline` also splits at U+2028 and U+2029, which JSON may have in strings. */
+  #readLines(stdout) {
+    let pieces = [];
+    stdout.on("data", (chunk) => {
+      let from = 0;
+      for (let end; (end = chunk.indexOf(0x0a, from)) !== -1; from = end + 1) {
+        const line = Buffer.concat([...pieces, chunk.subarray(from, end)]).toString();
+        pieces = [];
+        this.#receive(line);
+      }
+      if (from < chunk.length) pieces.push(chunk.subarray(from));
+    });
+  }
+
   #receive(line) {
+    if (line.trim() === "") return;
     let message;
     try {
       message = JSON.parse(line);
     } catch {
-      return;
+      // It may have been the answer to any request.
+      return this.#failPending(new PitonError(`cannot read an answer, which is not JSON: ${line.slice(0, 80)}`, "io"));
     }
     if (typeof message !== "object" || message === null) return;
     if (message.method !== undefined) return this.#notified(message.method, message.params ?? {});

@@ -103,6 +103,34 @@ test("a message that is too large or too deep is an error", {timeout: 60_000}, (
     assert.equal((await client.take(dir)).outcome, "taken");
   }));
 
+test("an answer may contain the line separators of Unicode", {timeout: 60_000}, () =>
+  withFake(`say({id, result: "a\\u2028b\\u2029c\\r\\n"});`, async (client) => {
+    assert.equal(await client.call("plain"), "a\u2028b\u2029c\r\n");
+    assert.equal(await client.call("plain"), "a\u2028b\u2029c\r\n");
+  }));
+
+test("the diff of a file with the line separators of Unicode", {timeout: 60_000}, () =>
+  withProject(async (client, dir) => {
+    await client.take(dir);
+    writeFileSync(join(dir, "a.txt"), "a\u2028b\u2029c\n");
+    assert.match((await client.diff(dir)).diff, /\+a\u2028b\u2029c\n/);
+  }));
+
+test("answers that come in pieces are put together", {timeout: 60_000}, () =>
+  withFake(
+    `const bytes = Buffer.from(JSON.stringify({id, result: "\u00e9"}) + "\\n\\n");
+     const write = (at) => at < bytes.length && process.stdout.write(bytes.subarray(at, at + 1), () => setImmediate(write, at + 1));
+     write(0);`,
+    async (client) => assert.equal(await client.call("plain"), "\u00e9"),
+  ));
+
+test("a line that is not JSON fails the calls that wait", {timeout: 60_000}, () =>
+  withFake(`if (seen.length === 2) console.log("{no json"); if (seen.length > 2) say({id, result: "fine"});`, async (client) => {
+    const failed = {name: "PitonError", kind: "io", message: "cannot read an answer, which is not JSON: {no json"};
+    await Promise.all([assert.rejects(client.call("one"), failed), assert.rejects(client.call("two"), failed)]);
+    assert.equal(await client.call("three"), "fine");
+  }));
+
 test("callbacks that throw do not end the process or the client", {timeout: 60_000}, () => {
   const notify = (method) => `say({method: "${method}", params: {id, message: "x"}});`;
   const odd = `console.log("7\\nnull\\n[]"); say({method: "progress"}); say({method: "warning"});`;

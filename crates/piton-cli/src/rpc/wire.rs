@@ -161,6 +161,15 @@ pub(crate) fn parse(line: &[u8]) -> Result<Message, (Value, i32, String)> {
     })
 }
 
+/// Escapes the line and paragraph separators of Unicode, which are valid in JSON but end a line for some clients, such as
+/// `readline` of Node. They occur in strings only.
+fn without_unicode_line_ends(json: String) -> String {
+    if json.contains(['\u{2028}', '\u{2029}']) {
+        return json.replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029");
+    }
+    json
+}
+
 /// The way to the client. Messages of several threads do not mix.
 #[derive(Debug, Default)]
 pub(crate) struct Wire {
@@ -170,7 +179,8 @@ pub(crate) struct Wire {
 
 impl Wire {
     /// Writes one message, which is a line of JSON. Errors are remembered: the client is gone.
-    fn send(&self, mut message: String) {
+    fn send(&self, message: String) {
+        let mut message = without_unicode_line_ends(message);
         message.push('\n');
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut out = io::stdout().lock();

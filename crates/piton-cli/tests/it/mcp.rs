@@ -52,8 +52,12 @@ fn sandbox() -> Sandbox {
 #[test]
 fn a_client_gets_the_tools_that_read_and_the_plan() {
     let sandbox = sandbox();
+    // Its client asserts that they are escaped: some clients end a line there.
+    sandbox.write("separators.txt", "a\u{2028}b\u{2029}\n");
     let mut client = client(&sandbox, false);
     assert_eq!(tools(&mut client), ALWAYS.map(str::to_owned).into());
+    let separated = call(&mut client, "diff", &json!({"paths": ["separators.txt"]}));
+    assert!(separated.to_string().contains("a\u{2028}b\u{2029}"), "{separated}");
     let list = call(&mut client, "list", &json!({}));
     assert_eq!(list["structuredContent"]["items"][0]["reason"], "first", "{list}");
     let diff = call(&mut client, "diff", &json!({"paths": ["a.txt"]}));

@@ -270,6 +270,18 @@ fn lines_that_are_no_messages_are_refused_one_by_one() {
     assert!(client.end().success());
 }
 
+/// `readline` of Node ends a line at them. The client asserts that there is none in any message.
+#[test]
+fn line_separators_of_unicode_are_escaped() {
+    let sandbox = sandbox();
+    let text = "a\u{2028}b\u{2029}\u{2028}\n";
+    sandbox.write("a.txt", text);
+    let mut client = Client::start(&sandbox);
+    let diff = client.result("diff", &json!({"paths": ["a.txt"]}));
+    assert!(diff["diff"].as_str().expect("a text").contains(text), "{diff}");
+    assert!(client.end().success());
+}
+
 /// Q3: what was sent before the end of stdin is answered, then the process ends.
 #[test]
 fn a_script_gets_every_answer_before_the_end() {

@@ -45,6 +45,7 @@ impl Client {
     pub(crate) fn next(&mut self) -> Option<Value> {
         let mut line = String::new();
         let read = self.from.as_mut().expect("open").read_line(&mut line).expect("text");
+        assert!(!line.contains(['\u{2028}', '\u{2029}']), "some clients end a line there: {line}");
         (read > 0).then(|| serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}")))
     }
 
