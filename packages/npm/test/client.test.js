@@ -233,3 +233,52 @@ test("without the package of the platform, the command is an error, and does not
   assert.equal(done.status, 1, done.error);
   assert.match(done.stderr, /^error: the package piton-\S+, which has the program, is not installed\n/);
 });
+
+/** Runs the command with a program of these lines. Calls `work` with the process once the program says `ready`, and returns what
+ * the program said and how the command ended. */
+async function withCommand(lines, work) {
+  const root = mkdtempSync(join(tmpdir(), "piton-npm-"));
+  const program = join(root, "fake.cjs");
+  writeFileSync(program, `#!${process.execPath}\n${lines}\nconsole.log("ready");\n`);
+  chmodSync(program, 0o755);
+  const command = join(dirname(createRequire(import.meta.url).resolve("piton/package.json")), "bin.js");
+  const env = {...process.env, PITON: program};
+  const child = spawn(process.execPath, [command], {env, detached: true, stdio: ["ignore", "pipe", "inherit"]});
+  const ended = new Promise((done) => child.on("close", (code, signal) => done({code, signal})));
+  let said = "";
+  for await (const chunk of child.stdout) {
+    said += chunk;
+    if (chunk.includes("ready")) work(child);
+  }
+  const {code, signal} = await ended;
+  rmSync(root, {recursive: true});
+  return {said, code, signal};
+}
+
+test("an interrupt in the terminal ends the command only when the program ends", {timeout: 60_000}, async () => {
+  for (const name of ["SIGINT", "SIGQUIT"]) {
+    const lines = `const on = setInterval(() => {}, 1000);
+      process.on("${name}", () => setTimeout(() => { console.log("done"); clearInterval(on); process.exitCode = 7; }, 300));`;
+    const done = await withCommand(lines, (child) => process.kill(-child.pid, name));
+    assert.deepEqual(done, {said: "ready\ndone\n", code: 7, signal: null}, name);
+  }
+});
+
+test("a signal for the command ends the program", {timeout: 60_000}, async () => {
+  for (const name of ["SIGTERM", "SIGHUP"]) {
+    const lines = `const on = setInterval(() => {}, 1000);
+      process.on("${name}", () => { console.log("done"); clearInterval(on); process.exitCode = 7; });`;
+    const done = await withCommand(lines, (child) => child.kill(name));
+    assert.deepEqual(done, {said: "ready\ndone\n", code: 7, signal: null}, name);
+    const ended = await withCommand("setInterval(() => {}, 1000);", (child) => child.kill(name));
+    assert.deepEqual(ended, {said: "ready\n", code: null, signal: name});
+  }
+});
+
+test("the command ends as the program does", {timeout: 60_000}, async () => {
+  for (const name of ["SIGKILL", "SIGINT"]) {
+    const done = await withCommand(`setImmediate(() => process.kill(process.pid, "${name}"));`, () => {});
+    assert.deepEqual(done, {said: "ready\n", code: null, signal: name});
+  }
+  assert.deepEqual(await withCommand("process.exitCode = 3;", () => {}), {said: "ready\n", code: 3, signal: null});
+});
