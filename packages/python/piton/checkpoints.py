@@ -58,6 +58,15 @@ def _client(base: Path, settings: Tuple[Tuple[str, str], ...] = ()) -> Client:
         return client
 
 
+def _renew_after_fork() -> None:
+    """Renews the lock, which another thread of the parent process may hold."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_after_fork)
+
+
 def _is_project(base: Path, directory: str) -> bool:
     """Returns true if the store has checkpoints of this very directory.
 

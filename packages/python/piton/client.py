@@ -6,6 +6,8 @@ client may be used by several threads; their requests are worked on at the same 
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import logging
 import os
@@ -36,6 +38,8 @@ Progress = Callable[[Dict[str, Any]], None]
 _LINE_BYTES = 16 << 20
 #: Depth from which on a server may refuse to read a message.
 _DEPTH = 100
+#: Seconds that a server has to end after it was asked to by a signal.
+_GRACE = 10
 
 
 class PitonError(Exception):
@@ -140,6 +144,7 @@ class Client:
         self._pending: Dict[int, _Pending] = {}
         self._last = 0
         self._is_over = False
+        self._is_cut = False
         self.server: Dict[str, Any] = {}
         try:
             self._process = subprocess.Popen(
@@ -159,7 +164,7 @@ class Client:
         try:
             self.server = self.call("initialize", protocol=PROTOCOL)
         except BaseException as error:
-            self.close()
+            self.close(_GRACE)
             if isinstance(error, PitonError) and error.kind == "io":
                 code = self._process.returncode
                 raise PitonError(f"cannot start {command[0]}: it ended with code {code} before it answered", "io") from error
@@ -171,14 +176,28 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def close(self) -> None:
-        """Ends the server, after the requests that it has begun."""
+    def close(self, timeout: Optional[float] = 60) -> None:
+        """Ends the server, after the requests that it has begun. One that has not ended after ``timeout`` seconds is terminated, and killed
+        if that does not help; ``None`` waits as long as it takes. Fails with ``usage`` in a callback: no answer is read meanwhile."""
+        if threading.current_thread() is self._reader:
+            raise PitonError("cannot close the client in a callback: no answer is read meanwhile", "usage")
         process = self._process
-        try:
-            if process.stdin and not process.stdin.closed:
-                process.stdin.close()
-        except OSError:
-            pass
+        # Another thread may be writing to a server that does not read.
+        if self._write_lock.acquire(timeout=-1 if timeout is None else timeout):
+            try:
+                if process.stdin and not process.stdin.closed:
+                    process.stdin.close()
+            except OSError:
+                pass
+            finally:
+                self._write_lock.release()
+        for seconds, stop in ((timeout, process.terminate), (_GRACE, process.kill)):
+            try:
+                process.wait(seconds)
+                break
+            except subprocess.TimeoutExpired:
+                logger.warning("the server does not end: process %d is stopped by a signal", process.pid)
+                stop()
         process.wait()
         self._reader.join()
         if process.stdout:
@@ -193,14 +212,23 @@ class Client:
         finally:
             with self._lock:
                 self._is_over = True
-                left, self._pending = list(self._pending.values()), {}
-            for pending in left:
-                pending.done.set()
+            self._answer_all(None)
+
+    def _answer_all(self, answer: Optional[Dict[str, Any]]) -> None:
+        with self._lock:
+            left, self._pending = list(self._pending.values()), {}
+        for pending in left:
+            pending.answer = answer
+            pending.done.set()
 
     def _received(self, line: bytes) -> None:
         try:
             message = json.loads(line)
         except ValueError:
+            if line.strip():
+                # It may have been the answer to any request.
+                why = f"cannot read an answer, which is not JSON: {line[:80].decode(errors='replace')}"
+                self._answer_all({"error": {"code": 0, "message": why, "data": {"kind": "io"}}})
             return
         if not isinstance(message, dict):
             return
@@ -242,8 +270,15 @@ class Client:
         assert stdin is not None
         try:
             with self._write_lock:
-                stdin.write(data)
-                stdin.flush()
+                if self._is_cut:
+                    raise PitonError("cannot send a message: an earlier one was cut off", "io", "close this client, and start another one")
+                try:
+                    stdin.write(data)
+                    stdin.flush()
+                except BaseException:
+                    # What an interrupt leaves of a shorter message is in the buffer, and sent with the next one.
+                    self._is_cut = len(data) > io.DEFAULT_BUFFER_SIZE
+                    raise
         except (OSError, ValueError) as error:
             raise PitonError("the server has ended", "io") from error
 
@@ -253,6 +288,7 @@ class Client:
 
         ``progress`` is called from the thread that reads the answers: it cannot call the client, and what it raises is logged. After
         ``timeout`` seconds the request is cancelled; work that cannot be left half done goes on to its end, and its result is returned.
+        An exception that is raised while it waits, such as ``KeyboardInterrupt``, cancels the request, too.
         """
         if threading.current_thread() is self._reader:
             raise PitonError(f"cannot call `{method}` in a callback: no answer is read meanwhile", "usage")
@@ -269,10 +305,20 @@ class Client:
             if self._is_over:
                 raise PitonError("the server has ended", "io")
             self._pending[own] = pending
-        self._send(line)
-        if not pending.done.wait(timeout):
-            self._send(_encode({"jsonrpc": "2.0", "method": "$/cancelRequest", "params": {"id": own}}, bytes_max))
-            pending.done.wait()
+        cancel = _encode({"jsonrpc": "2.0", "method": "$/cancelRequest", "params": {"id": own}}, bytes_max)
+        try:
+            self._send(line)
+            if not pending.done.wait(timeout):
+                self._send(cancel)
+                pending.done.wait()
+        except BaseException as raised:
+            with self._lock:
+                self._pending.pop(own, None)
+            # An interrupt by the user or by the caller.
+            if not isinstance(raised, PitonError):
+                with contextlib.suppress(PitonError):
+                    self._send(cancel)
+            raise
         answer = pending.answer
         if answer is None:
             raise PitonError("the server has ended", "io")

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -148,16 +149,87 @@ class ClientTest(Case):
 
     def program(self, *lines, on_warning=None):
         """Returns a client of a server that answers the first message, and then runs these lines."""
+        client = piton.Client(program=self.script(*lines), on_warning=on_warning)
+        self.addCleanup(client.close)
+        self.addCleanup(client._process.kill)
+        return client
+
+    def script(self, *lines):
+        """Returns the path of a server that answers the first message, and then runs these lines."""
         program = self.project.parent / "fake"
         body = ["import json, os, sys", "seen = []", "sys.stdin = open(0, buffering=1)"]
         body += ["say = lambda **fields: print(json.dumps(fields), flush=True)"]
         body += ["say(id=json.loads(sys.stdin.readline())['id'], result={})", *lines]
         program.write_text("\n".join([f"#!{sys.executable}", *body, ""]))
         program.chmod(0o755)
-        client = piton.Client(program=program, on_warning=on_warning)
-        self.addCleanup(client.close)
-        self.addCleanup(client._process.kill)
-        return client
+        return program
+
+    def interrupted(self, program, *lines):
+        """Runs these lines with a client of a server, in a process that a signal may interrupt. Returns its output."""
+        body = ["import os, signal, sys, piton", "interrupt = lambda _: os.kill(os.getpid(), signal.SIGINT)"]
+        body += ["client = piton.Client(program=sys.argv[1], on_warning=interrupt)", *lines]
+        self.write("interrupted.py", "\n".join(body))
+        command = [sys.executable, str(self.project / "interrupted.py"), str(program)]
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        done = subprocess.run(command, env=env, start_new_session=True, capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.stderr, "")
+        return done.stdout
+
+    def test_an_interrupt_cancels_the_request(self):
+        program = self.script(
+            "for line in sys.stdin:",
+            "    message = json.loads(line)",
+            "    if message['method'] == 'slow': slow = message['id']; say(method='warning', params={})",
+            "    if message['method'] == '$/cancelRequest' and message['params']['id'] == slow: open(sys.argv[0] + '.cancelled', 'x')",
+        )
+        said = self.interrupted(
+            program,
+            "try: client.call('slow')",
+            "except KeyboardInterrupt: print(client._pending)",
+            "client.close()",
+            "print(client._process.returncode)",
+        )
+        self.assertEqual(said, "{}\n0\n")
+        self.assertTrue((self.project.parent / "fake.cancelled").exists())
+
+    def test_after_an_interrupted_message_the_client_cannot_be_used(self):
+        program = self.script("os.read(0, 1); say(method='warning', params={}); sys.stdin.read()")
+        said = self.interrupted(
+            program,
+            "try: client.call('long', content='x' * (4 << 20))",
+            "except KeyboardInterrupt: print('interrupted')",
+            "try: client.call('next')",
+            "except piton.PitonError as error: print(error.kind, error.message)",
+            "client.close()",
+        )
+        self.assertEqual(said, "interrupted\nio cannot send a message: an earlier one was cut off\n")
+
+    def test_a_line_that_is_not_json_fails_the_calls_that_wait(self):
+        client, found = self.fake("if len(seen) == 2: print('{no json', flush=True)", "if len(seen) > 2: say(id=seen[-1], result='fine')"), []
+
+        def failing():
+            try:
+                client.call("plain")
+            except piton.PitonError as error:
+                found.append((error.kind, error.message))
+
+        threads = [threading.Thread(target=failing, daemon=True) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        self.assertEqual(found, [("io", "cannot read an answer, which is not JSON: {no json\n")] * 2)
+        self.assertEqual(self.within_a_minute(lambda: client.call("plain")), "fine")
+
+    def test_closing_stops_a_server_that_does_not_end(self):
+        for first, code in (("pass", -signal.SIGTERM), ("signal.signal(signal.SIGTERM, signal.SIG_IGN)", -signal.SIGKILL)):
+            is_ready = threading.Event()
+            lines = ["import signal, time", first, "say(method='warning', params={})", "time.sleep(600)"]
+            client = self.program(*lines, on_warning=lambda _: is_ready.set())
+            self.assertTrue(is_ready.wait(60))
+            with mock.patch("piton.client._GRACE", 0.1), self.assertLogs("piton.client", "WARNING"):
+                self.within_a_minute(lambda: client.close(0.1))
+            self.assertEqual(client._process.returncode, code)
 
     def test_an_answer_without_an_id_fails_the_request_that_it_can_be_for(self):
         refusal = "say(id=None, error={'code': -32700, 'message': 'not JSON', 'data': {'kind': 'usage'}})"
@@ -240,6 +312,18 @@ class ClientTest(Case):
                 caught.append(error.kind)
 
         self.within_a_minute(lambda: client.call("work", progress=calling))
+        self.assertEqual(caught, ["usage"])
+
+    def test_a_callback_cannot_close_the_client(self):
+        client, caught = self.fake("say(method='progress', params={'id': seen[-1]}); say(id=seen[-1], result=1)"), []
+
+        def closing(_):
+            try:
+                client.close()
+            except piton.PitonError as error:
+                caught.append(error.kind)
+
+        self.assertEqual(self.within_a_minute(lambda: client.call("work", progress=closing)), 1)
         self.assertEqual(caught, ["usage"])
 
     def test_a_path_alone_is_not_taken_for_its_letters(self):
@@ -491,6 +575,16 @@ class ManagerTest(Case):
             self.assertFalse(self.manager.restore(self.dir, own)["success"])
             with self.assertLogs("piton.checkpoints", "WARNING"):
                 self.assertEqual(checkpoints.clear_legacy(), {"bytes_freed": 0, "deleted": 0})
+
+    def test_a_process_that_was_forked_within_a_call_can_use_the_store(self):
+        self.assertTrue(self.manager.ensure_checkpoint(self.dir))
+        with checkpoints._lock:
+            forked = os.fork()
+            if forked == 0:
+                signal.alarm(30)
+                os._exit(checkpoints.store_status(self.base)["project_count"])
+        _, status = os.waitpid(forked, 0)
+        self.assertEqual((os.WIFEXITED(status), os.WEXITSTATUS(status)), (True, 1))
 
     def test_max_snapshots(self):
         manager = checkpoints.CheckpointManager(enabled=True, max_snapshots=3)
