@@ -62,6 +62,8 @@ export interface ServerLimits {
   at_a_time: number;
   /** Further requests that may wait. */
   waiting: number;
+  /** Size of their messages, in all. */
+  waiting_bytes: number;
 }
 
 export interface ListParams {

@@ -19,7 +19,7 @@ use crate::progress;
 use crate::request::Request;
 use crate::rpc::methods;
 use crate::rpc::params::{self, DIRECTORY};
-use crate::rpc::pool::{Pool, WAITING_MAX};
+use crate::rpc::pool::Pool;
 use crate::rpc::serve::{Run, notify_meanwhile, panicked, run_method};
 use crate::rpc::wire::{self, LINE_BYTES_MAX, Message, Wire, code};
 use crate::shell::quote_bytes;
@@ -115,7 +115,7 @@ impl McpServer {
                     let tools: Vec<_> = TOOLS.iter().filter(|tool| self.offers(tool)).map(Tool::described).collect();
                     self.wire.answer(&id, &json!({"tools": tools}).to_string());
                 }
-                "tools/call" => self.submit(pool, &id, params),
+                "tools/call" => self.submit(pool, line.len(), &id, params),
                 other => self.refuse(&id, code::METHOD, format!("there is no method `{other}`")),
             },
         }
@@ -142,8 +142,8 @@ impl McpServer {
         tool.effect != Effect::Restore || self.can_ask.load(Ordering::SeqCst)
     }
 
-    /// Has a call answered on another thread.
-    fn submit(self: &Arc<Self>, pool: &Pool, id: &Value, mut params: Map<String, Value>) {
+    /// Has a call answered on another thread. `bytes` is the size of its message.
+    fn submit(self: &Arc<Self>, pool: &Pool, bytes: usize, id: &Value, mut params: Map<String, Value>) {
         let name = params.get("name").and_then(Value::as_str).unwrap_or_default();
         let Some(tool) = TOOLS.iter().find(|tool| tool.name == name) else {
             return self.refuse(id, code::PARAMS, format!("there is no tool `{name}`"));
@@ -181,9 +181,9 @@ impl McpServer {
                 server.wire.answer(&own, &result.to_string());
             }
         };
-        if !pool.submit(Box::new(job)) {
+        if !pool.submit(Box::new(job), bytes) {
             self.running().remove(&key);
-            self.refuse(id, code::FAILED, format!("{WAITING_MAX} calls are waiting"));
+            self.refuse(id, code::FAILED, "too many calls are waiting".to_owned());
         }
     }
 

@@ -135,6 +135,7 @@ fn initialize() -> Value {
                         "line_bytes": {"type": "integer", "description": "longest message"},
                         "at_a_time": {"type": "integer", "description": "requests that are worked on at a time"},
                         "waiting": {"type": "integer", "description": "requests that may wait"},
+                        "waiting_bytes": {"type": "integer", "description": "size of their messages, in all"},
                     },
                 },
             },

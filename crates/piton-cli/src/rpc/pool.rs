@@ -10,15 +10,33 @@ use std::time::Duration;
 pub(crate) const WORKERS_MAX: usize = 8;
 /// Maximum number of requests that wait.
 pub(crate) const WAITING_MAX: usize = 1000;
+/// Maximum size of the messages of all requests that wait. One alone may be larger.
+pub(crate) const WAITING_BYTES_MAX: usize = 64 << 20;
 
 type Job = Box<dyn FnOnce() + Send>;
 
 #[derive(Default)]
 struct PoolState {
-    waiting: VecDeque<Job>,
+    /// Jobs, with the sizes of their messages.
+    waiting: VecDeque<(Job, usize)>,
+    waiting_bytes: usize,
     workers: usize,
     idle: usize,
     is_closed: bool,
+}
+
+impl PoolState {
+    fn push(&mut self, job: Job, bytes: usize) {
+        self.waiting.push_back((job, bytes));
+        self.waiting_bytes += bytes;
+    }
+
+    /// Takes the job that has waited longest.
+    fn pop(&mut self) -> Option<Job> {
+        let (job, bytes) = self.waiting.pop_front()?;
+        self.waiting_bytes -= bytes;
+        Some(job)
+    }
 }
 
 #[derive(Default)]
@@ -39,20 +57,22 @@ impl Pool {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has a job done on another thread, or on this one if there is no other. Returns false if too many wait.
-    pub(crate) fn submit(&self, job: Job) -> bool {
+    /// Has a job done on another thread, or on this one if there is no other. `bytes` is the size of its message. Returns
+    /// false if too many wait, or their messages are too large.
+    pub(crate) fn submit(&self, job: Job, bytes: usize) -> bool {
         let mut state = self.state();
-        if state.waiting.len() >= WAITING_MAX {
+        let is_full = state.waiting_bytes > 0 && state.waiting_bytes + bytes > WAITING_BYTES_MAX;
+        if is_full || state.waiting.len() >= WAITING_MAX {
             return false;
         }
-        state.waiting.push_back(job);
+        state.push(job, bytes);
         if state.idle < state.waiting.len() && state.workers < WORKERS_MAX {
             let pool = self.clone();
             match thread::Builder::new().spawn(move || pool.work()) {
                 Ok(_) => state.workers += 1,
                 Err(_) if state.workers > 0 => {}
                 Err(_) => {
-                    let job = state.waiting.pop_back();
+                    let job = state.pop();
                     drop(state);
                     if let Some(job) = job {
                         job();
@@ -69,7 +89,7 @@ impl Pool {
     fn work(&self) {
         let mut state = self.state();
         loop {
-            if let Some(job) = state.waiting.pop_front() {
+            if let Some(job) = state.pop() {
                 drop(state);
                 // A job answers for its own panics; a worker must not end by one.
                 let _ = catch_unwind(AssertUnwindSafe(job));
@@ -107,22 +127,41 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc;
 
-    #[test]
-    fn all_jobs_are_done_and_too_many_are_refused() {
-        let (pool, done) = (Pool::default(), Arc::new(AtomicUsize::new(0)));
+    /// Submits jobs that wait until the sender is dropped, and returns how many were accepted.
+    fn submit_waiting(pool: &Pool, count: usize, bytes: usize, done: &Arc<AtomicUsize>) -> (usize, mpsc::Sender<()>) {
         let (release, held) = mpsc::channel::<()>();
         let held = Arc::new(Mutex::new(held));
         let mut accepted = 0;
-        for _ in 0..WORKERS_MAX + WAITING_MAX + 50 {
-            let (held, done) = (Arc::clone(&held), Arc::clone(&done));
-            accepted += usize::from(pool.submit(Box::new(move || {
+        for _ in 0..count {
+            let (held, done) = (Arc::clone(&held), Arc::clone(done));
+            let job = move || {
                 let _ = held.lock().expect("no job panics").recv();
                 done.fetch_add(1, Ordering::SeqCst);
-            })));
+            };
+            accepted += usize::from(pool.submit(Box::new(job), bytes));
         }
+        (accepted, release)
+    }
+
+    #[test]
+    fn all_jobs_are_done_and_too_many_are_refused() {
+        let (pool, done) = (Pool::default(), Arc::default());
+        let (accepted, release) = submit_waiting(&pool, WORKERS_MAX + WAITING_MAX + 50, 1, &done);
         assert!((WAITING_MAX..=WORKERS_MAX + WAITING_MAX).contains(&accepted), "{accepted}");
         drop(release);
         pool.finish(Duration::from_secs(1), || {});
         assert_eq!(done.load(Ordering::SeqCst), accepted);
+    }
+
+    #[test]
+    fn too_many_bytes_are_refused_but_one_large_message_is_not() {
+        let (pool, done) = (Pool::default(), Arc::default());
+        let (accepted, release) = submit_waiting(&pool, 50, WAITING_BYTES_MAX / 4, &done);
+        assert!((4..=WORKERS_MAX + 4).contains(&accepted), "{accepted}");
+        drop(release);
+        pool.finish(Duration::from_secs(1), || {});
+        assert_eq!((done.load(Ordering::SeqCst), pool.state().waiting_bytes), (accepted, 0));
+        let (accepted, _) = submit_waiting(&Pool::default(), 1, WAITING_BYTES_MAX + 1, &done);
+        assert_eq!(accepted, 1);
     }
 }

@@ -15,7 +15,7 @@ use super::contract;
 use super::event::AgentEvent;
 use super::methods;
 use super::params::{self, Parsed};
-use super::pool::{Pool, WAITING_MAX, WORKERS_MAX};
+use super::pool::{Pool, WAITING_BYTES_MAX, WAITING_MAX, WORKERS_MAX};
 use super::wire::{self, LINE_BYTES_MAX, Message, PROTOCOL, Wire, code};
 use crate::cli::Command;
 use crate::options::Global;
@@ -100,16 +100,16 @@ impl RpcServer<'_> {
                     request.cancel();
                 }
             }
-            Ok(Message::Notification { method, params }) => self.begin(pool, None, &method, params),
-            Ok(Message::Request { id, method, params }) => self.begin(pool, Some(&id), &method, params),
+            Ok(Message::Notification { method, params }) => self.begin(pool, line.len(), None, &method, params),
+            Ok(Message::Request { id, method, params }) => self.begin(pool, line.len(), Some(&id), &method, params),
             // Answers have no request here.
             Ok(Message::InvalidNotification | Message::Response { .. }) => {}
         }
     }
 
     /// Answers a request, or has it answered on another thread. A notification, which has no id, is worked on in the same
-    /// way and never answered; an unknown one may come from a later version.
-    fn begin(&self, pool: &Pool, id: Option<&Value>, method: &str, params: Map<String, Value>) {
+    /// way and never answered; an unknown one may come from a later version. `bytes` is the size of the message.
+    fn begin(&self, pool: &Pool, bytes: usize, id: Option<&Value>, method: &str, params: Map<String, Value>) {
         let inner = &self.inner;
         let failed = |failure: Failure| inner.answer(id, Err((code::PARAMS, failure)));
         match method {
@@ -121,7 +121,7 @@ impl RpcServer<'_> {
                 inner.answer(id, result.map(|result| result.to_string()).map_err(|failure| (code::PARAMS, failure)));
             }
             "event" => match AgentEvent::parse(params) {
-                Ok(event) => self.submit(pool, id, Request::default(), Work::Event(event)),
+                Ok(event) => self.submit(pool, bytes, id, Request::default(), Work::Event(event)),
                 Err(failure) => failed(failure),
             },
             name => match methods::all().get(name).map(|method| params::parse(method, params)) {
@@ -132,14 +132,14 @@ impl RpcServer<'_> {
                 Some(Err(failure)) => failed(failure),
                 Some(Ok(mut parsed)) => {
                     let request = Request::with_input(std::mem::take(&mut parsed.input));
-                    self.submit(pool, id, request, Work::Method(Box::new(parsed)));
+                    self.submit(pool, bytes, id, request, Work::Method(Box::new(parsed)));
                 }
             },
         }
     }
 
     /// Has a request or a notification worked on by another thread.
-    fn submit(&self, pool: &Pool, id: Option<&Value>, request: Request, work: Work) {
+    fn submit(&self, pool: &Pool, bytes: usize, id: Option<&Value>, request: Request, work: Work) {
         let notifications = &self.notifications;
         let key = id.map_or_else(
             // Not JSON, so that it is the key of no id.
@@ -163,9 +163,9 @@ impl RpcServer<'_> {
             inner.running().remove(&done);
             inner.answer(own.as_ref(), result.unwrap_or_else(|panic| Err((code::INTERNAL, panicked(&*panic)))));
         };
-        if !pool.submit(Box::new(job)) {
+        if !pool.submit(Box::new(job), bytes) {
             self.inner.running().remove(&key);
-            let why = format!("cannot take more requests: {WAITING_MAX} are waiting");
+            let why = "cannot take more requests: too many are waiting";
             let failure = Failure::new("busy", why, Some("wait for answers, then try again"));
             self.inner.answer(id, Err((code::FAILED, failure)));
         }
@@ -310,6 +310,7 @@ fn initialize(mut params: Map<String, Value>, global: &Global) -> Result<Value, 
         "version": env!("CARGO_PKG_VERSION"),
         "base": global.base.as_ref().map(|base| base.to_string_lossy()),
         "methods": methods,
-        "limits": {"line_bytes": LINE_BYTES_MAX, "at_a_time": WORKERS_MAX, "waiting": WAITING_MAX},
+        "limits": {"line_bytes": LINE_BYTES_MAX, "at_a_time": WORKERS_MAX, "waiting": WAITING_MAX,
+            "waiting_bytes": WAITING_BYTES_MAX},
     }))
 }

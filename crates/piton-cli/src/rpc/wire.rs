@@ -103,7 +103,7 @@ pub(crate) enum Message {
     },
     /// A notification whose parameters are not an object. Like every notification, it gets no answer.
     InvalidNotification,
-    /// The answer to a request of the server.
+    /// The answer to a request of the server. The id is null if the client could not read the request.
     Response {
         id: Value,
         result: Result<Value, Value>,
@@ -139,7 +139,9 @@ pub(crate) fn parse(line: &[u8]) -> Result<Message, (Value, i32, String)> {
     if fields.get("jsonrpc") != Some(&json!("2.0")) {
         return Err(wrong("`jsonrpc` must be \"2.0\""));
     }
-    if id.as_ref().is_some_and(|id| !is_valid(id)) {
+    // The client could not read a message. An error in answer to an error would have no end.
+    let is_error_without_id = id == Some(Value::Null) && fields.contains_key("error") && !fields.contains_key("method");
+    if !is_error_without_id && id.as_ref().is_some_and(|id| !is_valid(id)) {
         return Err(wrong("`id` must be a string, or a number within 64 bits"));
     }
     // An answer with both is malformed, and counts as an error.
@@ -150,7 +152,7 @@ pub(crate) fn parse(line: &[u8]) -> Result<Message, (Value, i32, String)> {
         _ => return Err(wrong("`method` must be a string")),
     };
     let params = match fields.remove("params") {
-        None => Map::new(),
+        None | Some(Value::Null) => Map::new(),
         Some(Value::Object(params)) => params,
         Some(_) if id.is_none() => return Ok(Message::InvalidNotification),
         Some(_) => return Err((answered, code::PARAMS, "`params` must be an object".to_owned())),
@@ -258,12 +260,20 @@ mod tests {
             (r#"{"id":1,"method":"a"}"#, json!(1), code::REQUEST),
             (r#"{"jsonrpc":"2.0","id":null,"method":"a"}"#, json!(null), code::REQUEST),
             (r#"{"jsonrpc":"2.0","id":{},"method":"a"}"#, json!(null), code::REQUEST),
+            (r#"{"jsonrpc":"2.0","id":null,"method":"a","error":{}}"#, json!(null), code::REQUEST),
             (r#"{"jsonrpc":"2.0","id":"x","method":1}"#, json!("x"), code::REQUEST),
             (r#"{"jsonrpc":"2.0","id":"x","method":"a","params":[1]}"#, json!("x"), code::PARAMS),
         ] {
             let (found_id, found_code, _) = refused(line);
             assert_eq!((found_id, found_code), (id, code), "{line}");
         }
+        let response = |line: &str| matches!(parse(line.as_bytes()), Ok(Message::Response { result: Err(_), .. }));
+        assert!(response(r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"not JSON"}}"#));
+        let without = |line: &str| parse(line.as_bytes()).map(|message| format!("{message:?}")).expect("valid");
+        assert_eq!(
+            without(r#"{"jsonrpc":"2.0","id":1,"method":"a","params":null}"#),
+            without(r#"{"jsonrpc":"2.0","id":1,"method":"a"}"#)
+        );
         let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
         assert_eq!(refused(&deep).1, code::PARSE);
     }
