@@ -1,7 +1,9 @@
 """Tests of the client and of the manager, with the real program."""
 
+import hashlib
 import importlib.util
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -694,14 +696,70 @@ class TypesTest(Case):
 
 
 class InstallerTest(Case):
+    SCRIPT = Path(__file__).resolve().parents[2] / "install.sh"
+
     def install(self, *options, **variables):
         """Runs the installer with a source that has no release, so that nothing is ever installed."""
-        script = Path(__file__).resolve().parents[2] / "install.sh"
         variables = {"PATH": os.environ["PATH"], **variables}
-        command = ["sh", str(script), "--from", str(self.project), *options]
+        command = ["sh", str(self.SCRIPT), "--from", str(self.project), *options]
         done = subprocess.run(command, env=variables, capture_output=True, text=True)
         self.assertNotEqual(done.returncode, 0)
         return done.stderr
+
+    def release(self, program):
+        """Makes a release with this text as the program, and returns the arguments that install it below `prefix`."""
+        machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(os.uname().machine, os.uname().machine)
+        name = f"piton-9-{machine}-{'macos' if sys.platform == 'darwin' else 'linux'}"
+        source = self.project / "release"
+        shutil.rmtree(source, ignore_errors=True)
+        for path, text in (("bin/piton", program), ("share/man/man1/piton.1", "manual")):
+            (source / name / path).parent.mkdir(parents=True)
+            (source / name / path).write_text(text)
+        (source / name / "bin/piton").chmod(0o755)
+        archive = Path(shutil.make_archive(str(source / name), "gztar", source, name))
+        digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+        (source / "SHA256SUMS").write_text(f"{digest}  {archive.name}\n")
+        return ["--from", str(source), "--to", str(self.prefix)]
+
+    def setUp(self):
+        super().setUp()
+        self.prefix = self.project.parent / "prefix"
+
+    def installed(self):
+        return sorted(str(path.relative_to(self.prefix)) for path in self.prefix.rglob("*") if path.is_file())
+
+    def test_a_part_of_the_script_does_nothing(self):
+        text, options = self.SCRIPT.read_text(), self.release("#!/bin/sh\necho piton 9\n")
+        lines = text.splitlines(keepends=True)
+        for count in range(len(lines)):
+            done = subprocess.run(["sh", "-s", "--", *options], input="".join(lines[:count]), capture_output=True, text=True)
+            self.assertEqual((done.stdout, self.prefix.exists()), ("", False), count)
+        done = subprocess.run(["sh", "-s", "--", *options], input=text, capture_output=True, text=True)
+        self.assertIn(f"Installed piton 9 in {self.prefix}/bin", done.stdout, done.stderr)
+        self.assertEqual(self.installed(), ["bin/piton", "share/man/man1/piton.1"])
+
+    def test_a_program_that_does_not_run_replaces_nothing(self):
+        subprocess.run(["sh", str(self.SCRIPT), *self.release("#!/bin/sh\necho piton 9\n")], check=True, capture_output=True)
+        shutil.rmtree(self.prefix / "share")
+        done = subprocess.run(["sh", str(self.SCRIPT), *self.release("#!/bin/sh\nexit 1\n")], capture_output=True, text=True)
+        self.assertIn("piton does not run on this machine, or in ", done.stderr)
+        self.assertEqual((done.returncode, self.installed()), (1, ["bin/piton"]))
+        self.assertIn("echo piton 9", (self.prefix / "bin/piton").read_text())
+
+    def test_the_temporary_directory_may_forbid_programs(self):
+        place = self.project.parent / "noexec"
+        place.mkdir()
+        mounted = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", 'mount -t tmpfs -o noexec none "$0" && exec "$@"', str(place)]
+        try:
+            subprocess.run([*mounted, "true"], check=True, capture_output=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            if os.environ.get("PITON_TEST_ALL"):
+                raise
+            self.skipTest(f"cannot mount: {error}")
+        command = [*mounted, "sh", str(self.SCRIPT), *self.release("#!/bin/sh\necho piton 9\n")]
+        done = subprocess.run(command, env={**os.environ, "TMPDIR": str(place)}, capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(self.installed(), ["bin/piton", "share/man/man1/piton.1"])
 
     def test_without_a_home_directory_or_prefix_nothing_is_installed_below_the_root(self):
         for variables in ({}, {"HOME": ""}):
