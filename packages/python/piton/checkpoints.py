@@ -44,6 +44,13 @@ _PRUNE_MARKER_NAME = ".last_prune"
 _HASH = re.compile(r"^[0-9a-fA-F]{4,64}$")
 _MARKERS = (".git", "pyproject.toml", "package.json", "Cargo.toml", "go.mod", "Makefile", "pom.xml", ".hg", "Gemfile")
 
+#: Why the agent goes on without a checkpoint that it would have had with more time.
+_LATE = {
+    "deadline": "it takes longer than deadline_ms allows, and is completed in the background",
+    "busy": "the store was busy for longer than deadline_ms allows",
+    "being_completed": "an earlier one is still being completed in the background",
+}
+
 _clients: Dict[Tuple[Any, ...], Client] = {}
 _lock = threading.Lock()
 
@@ -187,11 +194,13 @@ class CheckpointManager:
         return _client(CHECKPOINT_BASE, tuple(self._settings().items())).call(method, **_path("directory", directory), **params)
 
     def _take(self, directory: str, reason: str) -> Dict[str, Any]:
+        """Takes a checkpoint within ``deadline_ms``; a late one is completed in the background, and what is missing is in the journal."""
+        params = {"reason": reason, "automatic": True, **_path("directory", directory)}
         if _has_marker(Path(directory)) or _is_project(CHECKPOINT_BASE, directory):
             client = _client(CHECKPOINT_BASE, tuple(self._settings().items()))
-            return client.call("take", reason=reason, **_path("directory", directory))
+            return client.call("take", **params)
         with Client(base=CHECKPOINT_BASE, env={**self._settings(), **_pinned(directory)}) as client:
-            return client.call("take", reason=reason, **_path("directory", directory))
+            return client.call("take", **params)
 
     def new_turn(self) -> None:
         """Begins a turn: each directory may have a checkpoint again."""
@@ -211,7 +220,9 @@ class CheckpointManager:
                 return False
             self._checkpointed_dirs.add(directory)
             report = self._take(directory, reason)
-            if report["outcome"] != "taken":
+            if report["why"] in _LATE:
+                logger.warning("no checkpoint of %s yet: %s", directory, _LATE[report["why"]])
+            elif report["outcome"] != "taken":
                 logger.debug("no checkpoint of %s: %s %s", directory, report["outcome"], report["why"] or "")
             return report["outcome"] == "taken"
         except PitonError as error:

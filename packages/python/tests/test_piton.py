@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 from pathlib import Path
 from unittest import mock
@@ -623,6 +624,28 @@ class ManagerTest(Case):
             self.manager.new_turn()
             self.assertTrue(self.manager.ensure_checkpoint(self.dir, str(at)))
         self.assertEqual([row["reason"] for row in self.manager.list_checkpoints(self.dir)], ["2", "1"])
+
+    def test_a_checkpoint_that_is_late_does_not_hold_the_agent_back_and_is_completed(self):
+        self.configure("deadline_ms: 1")
+        for marker in (False, True):
+            if marker:
+                self.write("Makefile", "")
+            for number in range(3000):
+                path = self.project / f"dir-{marker}-{number % 60}" / str(number)
+                path.parent.mkdir(exist_ok=True)
+                path.write_text(f"{marker} {number}\n" * 20)
+            self.manager.new_turn()
+            with self.assertLogs("piton.checkpoints", "WARNING") as logged:
+                self.assertFalse(self.manager.ensure_checkpoint(self.dir, f"late {marker}"))
+            self.assertIn("background", logged.output[0])
+            self.within_a_minute(lambda: self.wait_for_checkpoint(f"late {marker}"))
+        with piton.Client(base=self.base) as client:
+            log = client.call("status")
+        self.assertIn("deadline_ms", str(log))
+
+    def wait_for_checkpoint(self, reason):
+        while reason not in [row["reason"] for row in self.manager.list_checkpoints(self.dir)]:
+            time.sleep(0.05)
 
     def test_a_limit_of_the_caller_is_above_the_configuration_and_only_that_limit(self):
         self.configure("max_snapshots: 9", "max_file_size_mb: 1")

@@ -1,12 +1,17 @@
 //! The `piton take` command.
 
+use std::path::Path;
 use std::time::Instant;
 
 use clap::Args;
-use piton::{CheckpointKind, Error, ErrorKind, Outcome, Report, Request, Settings, Skipped, WhySkipped, grouped, take};
+use piton::{
+    CheckpointKind, Error, ErrorKind, Manager, Outcome, Report, Request, Settings, Skipped, WhySkipped, grouped, take,
+};
 
+use crate::agents::Agent;
 use crate::columns::counted;
 use crate::context::Context;
+use crate::hints;
 use crate::maintenance;
 use crate::options::EXIT_CODES;
 use crate::output::{FAINT, ID, Output, bytes, local, plain};
@@ -24,6 +29,9 @@ pub(crate) struct Take {
     /// Why it is taken
     #[arg(short = 'm', long = "reason", value_name = "REASON", default_value = "manual")]
     reason: String,
+    /// Take it for an agent that waits: within `deadline_ms`, and in the background from then on
+    #[arg(long)]
+    automatic: bool,
 }
 
 /// Maximum number of lines about skipped files printed without `--verbose`.
@@ -35,9 +43,13 @@ pub(crate) fn run(args: &Take, context: &Context, output: &Output) -> anyhow::Re
     let store = context.store(now)?;
     let project = context.project(Some(&store))?;
     context.warn_of_interrupted_restore(&store, &project, output);
-    let request = Request::default().reason(args.reason.clone()).kind(CheckpointKind::Manual).count_left_out(true);
     let settings = &context.settings;
-    let report = watch(output, |progress| take(&store, &project, &request, settings, now, progress))?;
+    let report = if args.automatic {
+        take_within_deadline(&args.reason, project.dir(), context)?
+    } else {
+        let request = Request::default().reason(args.reason.clone()).kind(CheckpointKind::Manual).count_left_out(true);
+        watch(output, |progress| take(&store, &project, &request, settings, now, progress))?
+    };
     if matches!(report.outcome, Outcome::Skipped(WhySkipped::Deadline | WhySkipped::Busy)) && output.was_interrupted() {
         let error = Error::new(ErrorKind::Stopped, "take a checkpoint");
         return Err(error.because("stopped; nothing was written").into());
@@ -65,7 +77,8 @@ pub(crate) fn run(args: &Take, context: &Context, output: &Output) -> anyhow::Re
     };
     output.text(&headline);
     if let Outcome::Skipped(why) = report.outcome {
-        output.hint(next(why));
+        let is_late = args.automatic && why == WhySkipped::Deadline;
+        output.hint(if is_late { "it is being completed in the background" } else { next(why) });
     }
     print_left_out(&report, output);
     tell_of_local_files(&report, output);
@@ -97,6 +110,21 @@ pub(crate) fn run(args: &Take, context: &Context, output: &Output) -> anyhow::Re
         maintenance::start_push(&store, &context.settings, context.config.as_deref());
     }
     Ok(())
+}
+
+/// Takes a checkpoint for an agent, whether automatic checkpoints are switched on or not. Starts a process that completes
+/// it if it runs out of time. What is missing is in the journal.
+fn take_within_deadline(reason: &str, dir: &Path, context: &Context) -> piton::Result<Report> {
+    let settings = context.settings.clone().enabled(true);
+    let manager = Manager::new(&context.base, context.home.as_deref(), settings)
+        .for_agent(Agent::PLAIN.name)
+        .with_journal(context.journal())
+        .with_hints(hints::words);
+    let ensured = manager.ensure_checkpoint(dir, reason, Context::now());
+    if ensured.is_unfinished {
+        maintenance::start_finish(&context.base, context.named_config(), &ensured.dir);
+    }
+    ensured.report
 }
 
 fn explain(why: WhySkipped, settings: &Settings) -> String {

@@ -12,7 +12,7 @@ use testkit::{Dice, Sandbox, clean_command, files_in, has_program, wait_for_main
 
 use crate::fault_store::answer;
 use crate::hook_kit::{bash, checkpoints, hook_command, journal, prompt, send};
-use crate::kit::{PITON, Ran, assert_no_half_pack, ids, in_dir, piton, run, spawn_piped, take_works};
+use crate::kit::{PITON, Ran, assert_no_half_pack, command, ids, in_dir, piton, run, spawn_piped, take_works};
 use crate::sweep::{After, Scene, fail, kill};
 
 /// Blocks until the clock that stamps files is well past the timestamps of all written files.
@@ -105,6 +105,24 @@ fn a_first_checkpoint_that_is_too_slow_is_completed_and_the_next_turn_does_not_p
     let next = send(&mut hook_command(&sandbox, &["claude"]), prompt(&sandbox, "s", "t2", "second")).done();
     assert_eq!((next.stdout.as_str(), ids(&sandbox)), ("", vec![newest]));
     assert_eq!(status(&sandbox)["unprotected"], json!([]));
+}
+
+#[test]
+fn an_automatic_take_that_is_too_slow_is_completed_as_well() {
+    let sandbox = Sandbox::new();
+    many_files(&sandbox);
+    let mut hasty = command(&sandbox);
+    hasty.args(["take", "--automatic", "-m", "before a tool", "--json"]).env("PITON_DEADLINE_MS", "1");
+    let report = run(&mut hasty).done().json();
+    assert_eq!((&report["outcome"], &report["why"]), (&json!("skipped"), &json!("deadline")));
+    wait_for_maintenance(&sandbox.root());
+    assert_eq!(checkpoints(&sandbox, &["kind", "reason"]), [["auto", "before a tool"]], "{}", journal(&sandbox));
+    assert_eq!(sandbox.held_by(&ids(&sandbox)[0]), files_in(&sandbox.project()));
+    assert_eq!(remains(&sandbox), Vec::<PathBuf>::new());
+    let why = status(&sandbox)["unprotected"][0]["why"].clone();
+    assert!(why.as_str().is_some_and(|why| why.contains("deadline_ms")), "the agent did not wait for it: {why}");
+    let again = piton(&sandbox, ["take", "--automatic", "--json"]).done().json();
+    assert_eq!(again["outcome"], "unchanged", "also if automatic checkpoints are not switched on");
 }
 
 #[test]

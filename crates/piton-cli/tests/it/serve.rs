@@ -41,11 +41,12 @@ fn sandbox() -> Sandbox {
 }
 
 /// Returns valid parameters for a method, by which it succeeds in [`sandbox`], in this order.
-const SAMPLES: [(&str, &str); 32] = [
+const SAMPLES: [(&str, &str); 33] = [
     ("initialize", r#"{"protocol": 1}"#),
     ("rpc.discover", "{}"),
     ("event", r#"{"payload": {"event": "prompt", "cwd": "PROJECT", "session_id": "s", "prompt": "go"}}"#),
     ("take", r#"{"reason": "third"}"#),
+    ("take", r#"{"automatic": true}"#),
     ("list", r#"{"limit": 5, "steps": true}"#),
     ("show", r#"{"checkpoint": 1}"#),
     ("diff", r#"{"from": 3, "to": "2", "paths": ["a.txt"]}"#),
