@@ -1,6 +1,6 @@
 //! Format of the stat cache: git's index file, a sorted list of paths with object ids and stat data.
 //!
-//! Implemented here because a cache must be fast: a library takes 40 ms to write 80,000 entries, and does not support
+//! Implemented here because a cache must be fast: a library takes 31 to 41 ms to write 86,000 entries, and does not support
 //! untrusted entries.
 
 use std::io::{self, Write};
