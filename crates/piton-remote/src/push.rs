@@ -162,8 +162,7 @@ impl Pusher<'_> {
             match self.push_if_new(project, &mut gone, &mut state, report) {
                 Ok(Attempt::Done(())) => {}
                 Ok(Attempt::OtherWriter(why)) => return Ok(Attempt::OtherWriter(why)),
-                // It concerns this project alone.
-                Err(error) if error.is_local => failure = failure.or(Some((project, error))),
+                Err(error) if is_of_project(&error) => failure = failure.or(Some((project, error))),
                 Err(error) => return Err(error),
             }
         }
@@ -563,6 +562,11 @@ struct Sent {
     objects: usize,
     found: usize,
     is_rewritten: bool,
+}
+
+/// Returns true for an error of the local store that concerns one project alone.
+fn is_of_project(error: &RemoteError) -> bool {
+    error.is_local && !matches!(error.kind, RemoteErrorKind::Busy | RemoteErrorKind::Full)
 }
 
 /// Returns why the ref is not as this machine left it. (B11)
