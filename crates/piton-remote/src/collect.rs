@@ -62,6 +62,9 @@ pub struct CollectReport {
     pub refs_expired: usize,
     /// Tombs that were not completed, each with the reason.
     pub waiting: Vec<String>,
+    /// Error of an object that was not deleted, if there is one.
+    #[serde(skip)]
+    pub failure: Option<RemoteError>,
 }
 
 /// Everything that refs lead to.
@@ -140,12 +143,15 @@ fn collect_at(remote: &Remote, policy: CollectPolicy, now: i64) -> Result<Collec
     remote.delete_corrupt_tombs(&tombs)?;
     let mut marked = HashSet::new();
     for (info, tomb) in &tombs.found {
-        match why_waiting(info, policy, now, &writers) {
+        let is_done = match why_waiting(info, policy, now, &writers) {
             Some(why) => {
                 report.waiting.push(why);
-                marked.extend(tomb.packs.iter().chain(&tomb.indexes).cloned());
+                false
             }
             None => complete(remote, info, tomb, &live, &mut report)?,
+        };
+        if !is_done {
+            marked.extend(tomb.packs.iter().chain(&tomb.indexes).cloned());
         }
     }
     let fresh = Tomb {
@@ -209,8 +215,9 @@ fn why_waiting(
     blind.map(|(_, record)| format!("{} has not seen {} yet", record.machine, tomb.key))
 }
 
-/// Deletes what a tomb lists and nothing refers to, the indexes first, and then the tomb.
-fn complete(remote: &Remote, info: &ObjectInfo, tomb: &Tomb, live: &Live, report: &mut CollectReport) -> Result<()> {
+/// Deletes what a tomb lists and nothing refers to, the indexes first, and then the tomb. Returns false if an object was
+/// not deleted: the tomb stays, and the next run goes on with it.
+fn complete(remote: &Remote, info: &ObjectInfo, tomb: &Tomb, live: &Live, report: &mut CollectReport) -> Result<bool> {
     let indexes = tomb.indexes.iter().filter(|name| !live.indexes.contains(*name)).map(|name| format!("idx/{name}"));
     let packs = tomb.packs.iter().filter(|name| !live.packs.contains(*name)).map(|name| format!("pack/{name}"));
     // Other errors than a missing permission end only the deletion of one object.
@@ -236,11 +243,11 @@ fn complete(remote: &Remote, info: &ObjectInfo, tomb: &Tomb, live: &Live, report
         })?;
     }
     match failure.into_inner().expect("no thread panics with it") {
-        None => remote.bucket.delete(&info.key),
-        // The tomb stays, and the next run goes on with it.
+        None => remote.bucket.delete(&info.key).map(|()| true),
         Some(error) => {
             report.waiting.push(format!("{} is not done: {error}", info.key));
-            Ok(())
+            report.failure = Some(error);
+            Ok(false)
         }
     }
 }

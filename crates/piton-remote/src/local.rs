@@ -91,6 +91,8 @@ pub struct RemoteState {
     pub warnings: Vec<String>,
     /// Time of the last garbage collection that began by itself.
     pub collected_secs: i64,
+    /// Collections of this kind that failed in a row.
+    pub failed_collections: u32,
 }
 
 /// A ref as this machine wrote it last.

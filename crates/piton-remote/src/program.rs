@@ -34,6 +34,10 @@ use keys::{key_add, key_remove, key_rotate, keys};
 const PROGRESS_MILLIS: u64 = 200;
 /// Pause before an automatic push, in which further checkpoints may come.
 const COALESCE_MILLIS: u64 = 1500;
+/// Background collections that fail in a row, a day apart, before a failure is noted that may pass by itself.
+const FAILED_COLLECTIONS_MAX: u32 = 3;
+/// Start of the warning about a collection that failed.
+const NOT_COLLECTED: &str = "garbage in the remote is not collected";
 /// Added to the advice for a push that failed because of the store.
 const TRIED_LATER: &str = "it is tried again later; `piton remote status` shows what is not pushed yet";
 
@@ -447,7 +451,7 @@ fn pushed_in_background(store: &Store, local: &LocalDir, args: &Push, meter: &Me
 }
 
 /// Collects garbage, once a day and if this machine may delete. Unlocks first: a collection may take long, and no push
-/// waits for it. A failure that does not pass by itself is noted for the user.
+/// waits for it. A failure that does not pass by itself, or any failure that comes back for days, is noted for the user.
 fn collect_if_due(local: &LocalDir, held: PushLock) -> Result<()> {
     let (remote, mut state, now_secs) = (Remote::open(local)?, local.state(), now().secs);
     if !remote.config().collects || now_secs.abs_diff(state.collected_secs) < COLLECT_EVERY_SECS {
@@ -457,19 +461,24 @@ fn collect_if_due(local: &LocalDir, held: PushLock) -> Result<()> {
     state.collected_secs = now_secs;
     local.write_state(&state)?;
     drop(held);
-    match collect_daily(&remote, CollectPolicy::default()) {
-        Ok(_) => Ok(()),
-        Err(error) if matches!(error.kind, RemoteErrorKind::Unavailable | RemoteErrorKind::Clock) => Ok(()),
-        Err(error) => {
-            let _held = local.lock()?;
-            let (mut state, warning) = (local.state(), format!("garbage in the remote is not collected: {error}"));
-            if !state.warnings.contains(&warning) {
-                state.warnings.push(warning);
-                local.write_state(&state)?;
-            }
-            Ok(())
+    let failure = match collect_daily(&remote, CollectPolicy::default()) {
+        Ok(report) => report.and_then(|report| report.failure),
+        Err(error) => Some(error),
+    };
+    if failure.is_none() && local.state().failed_collections == 0 {
+        return Ok(());
+    }
+    let _held = local.lock()?;
+    let mut state = local.state();
+    state.failed_collections = if failure.is_some() { state.failed_collections.saturating_add(1) } else { 0 };
+    if let Some(error) = failure {
+        let may_pass = matches!(error.kind, RemoteErrorKind::Unavailable | RemoteErrorKind::Clock);
+        let is_told = state.warnings.iter().any(|warning| warning.starts_with(NOT_COLLECTED));
+        if !is_told && (!may_pass || state.failed_collections >= FAILED_COLLECTIONS_MAX) {
+            state.warnings.push(format!("{NOT_COLLECTED}: {error}"));
         }
     }
+    local.write_state(&state)
 }
 
 /// Pushes, and notes a failure.

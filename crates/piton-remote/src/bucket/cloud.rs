@@ -334,7 +334,8 @@ fn no_credentials(what: impl std::fmt::Display) -> RemoteError {
 fn s3(location: &Location, bucket: &str, limits: RequestLimits) -> Result<Arc<dyn ObjectStore>> {
     let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket).with_retry(retry(limits));
     let endpoint = location.endpoint.clone().or_else(|| std::env::var("AWS_ENDPOINT_URL").ok());
-    builder = builder.with_client_options(options(endpoint.as_deref(), limits));
+    // Some servers delete one object at a time only.
+    builder = builder.with_client_options(options(endpoint.as_deref(), limits)).with_disable_bulk_delete(true);
     if let Some(endpoint) = &endpoint {
         check_endpoint(endpoint)?;
         builder = builder.with_endpoint(endpoint).with_virtual_hosted_style_request(false);

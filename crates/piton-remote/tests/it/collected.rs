@@ -416,6 +416,54 @@ fn push_that_began_days_ago(store: &piton::Store) -> piton_remote::Result<piton_
     piton_remote::push(store, &local, &held, &request, &piton_remote::Meter::default())
 }
 
+/// Pushes in the background a day later, and returns the number of warnings about the collection.
+fn warnings_of_a_day(machine: &Machine, day: &str) -> usize {
+    machine.edit_state(|state| state["collected_secs"] = 0.into());
+    push_in_background(machine, day);
+    let mut told = 0;
+    machine.edit_state(|state| {
+        let warnings = state["warnings"].as_array().expect("a list");
+        told = warnings.iter().filter(|one| one.to_string().contains("is not collected")).count();
+        assert_eq!(state["failure"], "", "day {day}: the push has succeeded");
+    });
+    told
+}
+
+/// On one day, a server that deletes nothing looks like one that does not answer.
+#[test]
+fn a_collection_that_fails_for_days_is_told() {
+    let place = Place::server();
+    let Place::Server(server) = &place else { unreachable!() };
+    let (machine, _phrase) = Machine::first("alpha", &place);
+    machine.write("a", "0");
+    machine.take("zero");
+    machine.run(&["push"]);
+    let days = [(true, 0), (true, 0), (false, 0), (true, 0), (true, 0), (true, 1), (true, 1)];
+    for (day, (is_off, expected)) in days.into_iter().enumerate() {
+        server.set(Hostility { undeletable: is_off.then_some(""), ..Hostility::default() });
+        assert_eq!(warnings_of_a_day(&machine, &format!("{day}")), expected, "day {day}");
+    }
+}
+
+/// The rest of the collection works.
+#[test]
+fn objects_that_are_not_deleted_for_days_are_told() {
+    let place = Place::server();
+    let Place::Server(server) = &place else { unreachable!() };
+    let (machine, _phrase) = Machine::first("alpha", &place);
+    machine.write("a", "0");
+    machine.take("zero");
+    machine.run(&["push"]);
+    place.put("pack/0123456789abcdef0123456789abcdef", Some(vec![1]));
+    // On the first day, the pack is listed in a tomb.
+    for (day, expected) in (0..).zip([0, 0, 0, 1]) {
+        let clock_secs = day * (24 * 3600 + 600);
+        server.set(Hostility { clock_secs, undeletable: Some("/pack/"), ..Hostility::default() });
+        assert_eq!(warnings_of_a_day(&machine, &format!("{day}")), expected, "day {day}");
+    }
+    assert!(place.keys().iter().any(|key| key.starts_with("pack/0123")) && place.below("tomb/").len() == 1);
+}
+
 /// A push into a directory that is killed leaves a file beside the packs.
 #[test]
 fn what_a_killed_write_leaves_in_a_directory_is_collected() {

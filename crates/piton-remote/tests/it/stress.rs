@@ -22,6 +22,7 @@ const HOSTILITY: Hostility = Hostility {
     conflicts: 5,
     duplicated: 20,
     stalled_parts: 0,
+    undeletable: None,
     delay_millis_max: 20,
     list_lag_millis: 700,
     clock_secs: -3 * 24 * 3600,

@@ -63,7 +63,6 @@ pub(super) fn answer(shared: &Shared, request: &Request) -> Reply {
             Reply::new(200, text)
         }
         "POST" if has("uploadId") => complete(shared, request),
-        "POST" if has("delete") => delete_many(shared, request),
         "DELETE" if has("uploadId") => {
             let upload = request.query.get("uploadId").cloned().unwrap_or_default();
             shared.contents.lock().expect("no panic").uploads.remove(&upload);
@@ -73,6 +72,7 @@ pub(super) fn answer(shared: &Shared, request: &Request) -> Reply {
             shared.change(&request.path, None);
             Reply::new(204, "")
         }
+        // Some servers have no deletion of many objects at once.
         _ => Reply::new(400, "<Error><Code>NotImplemented</Code></Error>"),
     }
 }
@@ -140,18 +140,6 @@ fn complete(shared: &Shared, request: &Request) -> Reply {
         "<CompleteMultipartUploadResult><ETag>{etag}</ETag><Location>x</Location><Bucket>x</Bucket><Key>x</Key></CompleteMultipartUploadResult>"
     );
     Reply::new(200, text)
-}
-
-fn delete_many(shared: &Shared, request: &Request) -> Reply {
-    let bucket = request.path.trim_end_matches('/');
-    let text = String::from_utf8_lossy(&request.body).into_owned();
-    let mut answer = String::from("<DeleteResult>");
-    for key in text.split("<Key>").skip(1).filter_map(|rest| rest.split_once("</Key>")).map(|(key, _)| key) {
-        shared.change(&format!("{bucket}/{key}"), None);
-        answer.push_str(&format!("<Deleted><Key>{key}</Key></Deleted>"));
-    }
-    answer.push_str("</DeleteResult>");
-    Reply::new(200, answer)
 }
 
 /// Lists in pages of 1,000.

@@ -1,6 +1,6 @@
 //! A small server that speaks enough of S3 for tests, and that can be hostile: it delays, answers 503, drops the connection
 //! after it has done what was asked, never answers, does it twice, lists what was there a while ago, has a clock that is days
-//! off, ignores conditions, and kills the client at a given request.
+//! off, deletes nothing, ignores conditions, and kills the client at a given request.
 //!
 //! Signatures are not checked. The access key names the client.
 
@@ -31,6 +31,8 @@ pub struct Hostility {
     pub delay_millis_max: u64,
     /// The number of parts of uploads, from now on, that get no answer while the client waits.
     pub stalled_parts: usize,
+    /// Deletions of names with this text are answered with 400.
+    pub undeletable: Option<&'static str>,
     /// Listings show what was there this long ago.
     pub list_lag_millis: u64,
     /// Difference of the clock to the right time.
@@ -314,6 +316,11 @@ fn serve(shared: &Arc<Shared>, stream: TcpStream) -> Option<()> {
             // Returns when the client has closed the connection.
             let _ = reader.read_to_end(&mut Vec::new());
             return None;
+        }
+        let is_undeletable = hostility.undeletable.is_some_and(|text| request.path.contains(text));
+        if is_undeletable && request.method == "DELETE" && !request.query.contains_key("uploadId") {
+            answer::send(&mut out, is_head, 400, &[], b"<Error><Code>NotImplemented</Code></Error>").ok()?;
+            continue;
         }
         let reply = answer::answer(shared, &request);
         if is_write && shared.rolls(hostility.duplicated) {
