@@ -109,6 +109,27 @@ fn push_second_project(machine: &mut Machine) {
     machine.run(&["push"]);
 }
 
+/// A file that two fetched checkpoints share is lost with the pack of the first.
+#[test]
+fn a_second_fetch_brings_back_what_the_store_has_lost_since() {
+    let (place, machine, phrase) = filled();
+    let then = crate::kit::state(&machine.project());
+    let other = Machine::joining("beta", &place, &phrase);
+    other.fetch("alpha", "1", &["--project", "project", "--path", "file-0"]);
+    let lost = packs_of(&other);
+    let id = other.fetch("alpha", "1", &["--project", "project"]);
+    for pack in &lost {
+        std::fs::remove_file(pack).and_then(|()| std::fs::remove_file(pack.with_extension("idx"))).expect("a pack");
+    }
+    assert!(!lost.is_empty() && packs_of(&other).len() == 1, "{lost:?}");
+    for _ in 0..2 {
+        assert_eq!(other.fetch("alpha", "1", &["--project", "project"]), id);
+        assert_eq!(packs_of(&other).len(), 2, "one pack has what was lost");
+    }
+    other.restore(&id, &[]);
+    assert_eq!(crate::kit::state(&other.project()), then);
+}
+
 /// An object opens under the name that it was written under only.
 #[test]
 fn refs_under_other_names_are_found_and_never_restored() {

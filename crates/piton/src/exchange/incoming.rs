@@ -126,7 +126,7 @@ impl<'a> Incoming<'a> {
     /// original one because the commit names this project. Drops the oldest fetched ones above the limit. The caller
     /// has added every object that the store lacks. (Z5)
     pub fn finish(self, request: FetchRequest<'_>, settings: &Settings, now: Moment) -> Result<CheckpointId> {
-        let Self { store, project, held, objects, new_objects } = self;
+        let Self { store, project, held, new_objects, .. } = self;
         let original = parse_commit(request.id, request.commit)?;
         let tree = match request.files {
             None => original.tree,
@@ -151,22 +151,26 @@ impl<'a> Incoming<'a> {
             let _ = store.records.save(&locked, project_id, &record);
         }
         let pins = store.pins.of(project_id)?;
-        let is_known = pins.iter().any(|pin| pin.id == id && pin.name.is_fetched());
-        if is_known && objects.has(id) {
+        let known = pins.iter().find(|pin| pin.id == id && pin.name.is_fetched());
+        // If it was fetched before, only what the store has lost since is new.
+        if known.is_some() && new_objects.is_empty() {
             return Ok(id);
         }
         let (bytes, written) = (new_objects.bytes_on_disk(), new_objects.bytes_written());
         store.size.reserve_for("fetch a checkpoint", bytes, written, settings.total_bytes_max())?;
         let published = new_objects.publish()?;
-        let pin = Pin { name: PinName::Fetched(PinTime::after(now, &pins)), id };
+        let new_pin = || Pin { name: PinName::Fetched(PinTime::after(now, &pins)), id };
+        let pin = known.cloned().unwrap_or_else(new_pin);
         store.pins.set(&locked, project_id, &pin, now)?;
         if !store.objects.secure(&published, now)? {
-            store.pins.remove(&locked, project_id, &pin.name, now)?;
+            if known.is_none() {
+                store.pins.remove(&locked, project_id, &pin.name, now)?;
+            }
             return Err(Error::new(ErrorKind::Busy, "fetch a checkpoint")
                 .because("another program's collection removed objects")
                 .with_hint("nothing was changed; try again"));
         }
-        let fetched: Vec<_> = pins.iter().filter(|pin| pin.name.is_fetched()).collect();
+        let fetched: Vec<_> = pins.iter().filter(|other| other.name.is_fetched() && other.name != pin.name).collect();
         for old in fetched.iter().take((fetched.len() + 1).saturating_sub(FETCHED_MAX)) {
             store.pins.remove(&locked, project_id, &old.name, now)?;
         }
