@@ -21,7 +21,7 @@ use crate::fetch::{FetchCheckpoint, fetch_checkpoint};
 use crate::keys::Phrase;
 use crate::local::{LocalDir, PushLock, RemoteConfig, directory_text};
 use crate::machines::{ProjectChoice, list_checkpoints, machine_name, machine_name_of_host, machines};
-use crate::push::{PushReport, PushRequest, push};
+use crate::push::{PushReport, PushRequest, UNKNOWN_HOST, push};
 use crate::remote::{AddRequest, Opened, Remote};
 use crate::transfer::Meter;
 use crate::verify::verify;
@@ -303,14 +303,14 @@ fn now() -> Moment {
     Moment { secs: i64::try_from(since.as_secs()).unwrap_or(i64::MAX), nanos: since.subsec_nanos(), offset_secs: 0 }
 }
 
-/// Returns the name of this host.
+/// Returns the name of this host. On macOS, the domain is left out: it is that of the network.
 fn host() -> String {
-    let read = |path: &str| std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
-    let named = std::env::var("PITON_MACHINE")
-        .ok()
-        .or_else(|| read("/proc/sys/kernel/hostname"))
-        .or_else(|| read("/etc/hostname"));
-    named.filter(|name| !name.is_empty()).unwrap_or_else(|| "machine".to_owned())
+    let without_domain = |name: String| match name.split_once('.') {
+        Some((first, _)) if cfg!(target_os = "macos") => first.to_owned(),
+        _ => name,
+    };
+    let named = std::env::var("PITON_MACHINE").ok().or_else(|| piton::host_name().map(without_domain));
+    named.filter(|name| !name.is_empty()).unwrap_or_else(|| UNKNOWN_HOST.to_owned())
 }
 
 fn added(local: &LocalDir, add: &Add) -> Result<Value> {

@@ -27,6 +27,9 @@ const ATTEMPTS_MAX: usize = 5;
 /// A pack of which less than this share is in use is replaced when indexes are merged.
 const USED_PERCENT_MIN: u64 = 50;
 
+/// Name of a host that has none.
+pub(crate) const UNKNOWN_HOST: &str = "machine";
+
 /// Reason for a new writer id.
 const COPIED: &str = "another machine uses the id of this one, as after copying a disk image";
 
@@ -92,6 +95,11 @@ pub fn push(
 ) -> Result<PushReport> {
     let mut report = PushReport::default();
     let mut remote = Remote::open(local)?;
+    if remote.config.host == UNKNOWN_HOST && request.host != UNKNOWN_HOST {
+        // An older version did not know the name of a host without `/proc`.
+        remote.config.host.clone_from(&request.host);
+        local.write_config(&remote.config)?;
+    }
     if remote.config.host != request.host {
         remote.renew_writer(request, "the base was copied from another host", &mut report)?;
     }

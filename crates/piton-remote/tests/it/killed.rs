@@ -93,6 +93,21 @@ fn a_copy_of_a_machine_gets_an_id_of_its_own_and_nothing_is_lost() {
     assert!(pushed["warnings"].to_string().contains("new id"), "{pushed}");
 }
 
+/// A host without `/proc` had no name in older versions.
+#[test]
+fn a_host_that_gets_a_name_stays_the_same_machine() {
+    let place = Place::directory();
+    let (machine, _phrase) = Machine::first("alpha", &place);
+    let config = machine.base().join("local/remote/config.json");
+    let text = std::fs::read_to_string(&config).expect("a file");
+    assert!(text.contains("\"host\": \"alpha\""), "{text}");
+    std::fs::write(&config, text.replace("\"host\": \"alpha\"", "\"host\": \"machine\"")).expect("a file");
+    machine.write("a", "1");
+    machine.take("one");
+    assert_eq!(machine.run(&["push"])["warnings"], serde_json::json!([]));
+    assert_eq!(std::fs::read_to_string(&config).expect("a file"), text);
+}
+
 #[test]
 fn an_interrupted_first_push_goes_on_where_it_stopped() {
     let place = Place::server();

@@ -36,7 +36,8 @@ pub(crate) use files::{
     DirIdentity, create_dir, file_identity, link_count, mode, name_from_bytes, owner, path_bytes, path_from_bytes,
     permissions, read_exact_at, symlink,
 };
-pub(crate) use process::{boot_id, effective_uid, host_name, is_open_anywhere, is_running, lock_holders};
+pub use process::host_name;
+pub(crate) use process::{boot_id, effective_uid, is_open_anywhere, is_running, lock_holders};
 
 /// Type of a directory entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,10 +13,10 @@ pub(crate) fn boot_id() -> Option<String> {
     Some(id.trim().to_owned()).filter(|id| !id.is_empty())
 }
 
-/// Returns the name of this machine, or `None` if the system does not tell.
-pub(crate) fn host_name() -> Option<String> {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
-    Some(name.trim().to_owned()).filter(|name| !name.is_empty())
+/// Returns the name of this machine, or `None` if it has none that is UTF-8.
+pub fn host_name() -> Option<String> {
+    let names = rustix::system::uname();
+    names.nodename().to_str().ok().filter(|name| !name.is_empty()).map(str::to_owned)
 }
 
 /// Returns false if there is certainly no process with this id. A process of another user counts as running.
@@ -93,6 +93,12 @@ fn command_of(process: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_host_has_the_name_that_uname_prints() {
+        let printed = std::process::Command::new("uname").arg("-n").output().expect("a program").stdout;
+        assert_eq!(host_name().as_deref(), Some(String::from_utf8(printed).expect("a name").trim()));
+    }
 
     #[test]
     fn a_process_that_has_ended_is_not_running() {
