@@ -183,10 +183,11 @@ fn unless_cancelled<T>(
     }
 }
 
-/// Returns the rows of another machine.
+/// Returns the rows of another machine, and the warnings about the remote.
 fn list_of(other: &OtherMachine, progress: &Progress) -> Result<(Vec<Row>, Option<String>), WorkError> {
-    let answer: ListAnswer = other.list_with(progress).map_err(|error| work_error(&error))?;
-    Ok(((1..).zip(&answer.rows).map(|(number, sent)| Row::of_machine(number, sent)).collect(), None))
+    let (answer, warnings): (ListAnswer, _) = other.list_with(progress).map_err(|error| work_error(&error))?;
+    let notice = Some(plain(&warnings.join("; "))).filter(|text| !text.is_empty());
+    Ok(((1..).zip(&answer.rows).map(|(number, sent)| Row::of_machine(number, sent)).collect(), notice))
 }
 
 fn list(opened: &OpenedProject) -> Result<(Vec<Row>, Option<String>), WorkError> {

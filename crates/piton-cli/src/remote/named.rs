@@ -140,14 +140,14 @@ impl OtherMachine {
         self.program.ask(&self.call("list"), output)
     }
 
-    /// Like [`Self::list`], but only counts the progress.
-    pub(crate) fn list_with<T: DeserializeOwned>(&self, progress: &Progress) -> anyhow::Result<T> {
+    /// Like [`Self::list`], but only counts the progress, and returns the warnings with the answer.
+    pub(crate) fn list_with<T: DeserializeOwned>(&self, progress: &Progress) -> anyhow::Result<(T, Vec<String>)> {
         self.program.ask_with(&self.call("list"), progress)
     }
 
-    /// Fetches a checkpoint, and returns its id in this store.
+    /// Fetches a checkpoint, and returns its id in this store. The warnings are those of [`Self::list_with`].
     pub(crate) fn fetch_with(&self, id: CheckpointId, progress: &Progress) -> anyhow::Result<CheckpointId> {
-        let answer: FetchJson = self.program.ask_with(&self.fetch_call(&id.to_string(), &[]), progress)?;
+        let (answer, _): (FetchJson, _) = self.program.ask_with(&self.fetch_call(&id.to_string(), &[]), progress)?;
         CheckpointId::from_hex(answer.id.as_bytes()).context("cannot read the answer of piton-remote")
     }
 }

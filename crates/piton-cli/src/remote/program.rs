@@ -188,9 +188,16 @@ impl RemoteProgram {
         answer.parse()
     }
 
-    /// Like [`Self::ask`], but only counts the progress, and ends the program when that is cancelled.
-    pub(crate) fn ask_with<T: DeserializeOwned>(&self, call: &RemoteCall, progress: &Progress) -> anyhow::Result<T> {
-        self.run(call, progress)?.parse()
+    /// Like [`Self::ask`], but only counts the progress, and ends the program when that is cancelled. Returns the warnings
+    /// with the answer.
+    pub(crate) fn ask_with<T: DeserializeOwned>(
+        &self,
+        call: &RemoteCall,
+        progress: &Progress,
+    ) -> anyhow::Result<(T, Vec<String>)> {
+        let mut answer = self.run(call, progress)?;
+        let warnings = std::mem::take(&mut answer.warnings);
+        Ok((answer.parse()?, warnings))
     }
 
     fn run(&self, call: &RemoteCall, progress: &Progress) -> piton::Result<RawAnswer> {

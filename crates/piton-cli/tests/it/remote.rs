@@ -200,6 +200,27 @@ fn the_phrase_is_shown_once_or_written_for_the_owner_alone() {
 }
 
 #[test]
+fn the_picker_shows_that_a_remote_was_rolled_back() {
+    let sandbox = Sandbox::new();
+    let (box_, laptop) = two_machines(&sandbox);
+    let (bucket, away) = (box_.bucket(), sandbox.root().join("away"));
+    assert!(clean_command("cp").arg("-a").arg(&bucket).arg(&away).status().expect("cp runs").success());
+    box_.write("a.txt", "three\n");
+    box_.piton(&["take"]).done();
+    box_.piton(&["push"]).done();
+    laptop.piton(&["machines"]).done();
+    fs::remove_dir_all(&bucket).expect("the bucket goes");
+    fs::rename(&away, &bucket).expect("an older one takes its place");
+    let (home, project) = (laptop.home.display(), laptop.project.display());
+    let set = format!("cd {project}; export HOME={home} PITON_REMOTE=false");
+    let line = format!("{set}; {PITON} rollback --machine box --project code");
+    let Some(terminal) = Terminal::open(&sandbox, (160, 35), &line) else { return };
+    terminal.wait_for("the remote shows an older state");
+    terminal.press(&["q"]);
+    terminal.is_clean(0);
+}
+
+#[test]
 fn a_failed_push_and_a_remote_that_was_rolled_back_are_shown_until_seen() {
     let sandbox = Sandbox::new();
     let (box_, laptop) = two_machines(&sandbox);
