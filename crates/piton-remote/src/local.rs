@@ -361,7 +361,7 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let dir = path.parent().unwrap_or(Path::new("."));
     let mut file = tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(dir)?;
     file.write_all(bytes)?;
-    file.as_file().sync_all()?;
+    piton::sync_file(file.as_file())?;
     file.persist(path).map_err(|error| error.error)?;
-    File::open(dir)?.sync_all()
+    piton::sync_file(&File::open(dir)?)
 }

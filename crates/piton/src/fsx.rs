@@ -61,7 +61,7 @@ pub(crate) fn replace(path: &Path, bytes: &[u8], durability: Durability) -> Resu
     let mut temp = temp_file(dir)?;
     temp.write_all(bytes).map_err(|error| Error::io("write", path, error))?;
     if durability == Durability::Synced {
-        temp.as_file().sync_all().map_err(|error| Error::io("sync", path, error))?;
+        sys::sync_file(temp.as_file()).map_err(|error| Error::io("sync", path, error))?;
     }
     persist(temp.into_temp_path(), path)?;
     match durability {
@@ -87,7 +87,7 @@ pub(crate) fn sync_dir(dir: &Path) -> Result<()> {
     if cfg!(piton_lose_syncs) {
         return Ok(());
     }
-    File::open(dir).and_then(|dir| dir.sync_all()).map_err(|error| Error::io("sync", dir, error))
+    File::open(dir).and_then(|dir| sys::sync_file(&dir)).map_err(|error| Error::io("sync", dir, error))
 }
 
 /// Creates a directory with owner-only permissions and missing ancestors, and makes its name durable. An existing one

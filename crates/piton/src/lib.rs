@@ -153,7 +153,7 @@ pub use store::{
     StepRecord, Store, TurnRecord, UsualModes, VerifyReport, Waiting, check_saved_beside, decode_entry, forks_dir,
     remote_dir, verify, without_secrets,
 };
-pub use sys::host_name;
+pub use sys::{host_name, sync_file};
 pub use take::{Outcome, Report, Request, WhySkipped, take};
 pub use time::Moment;
 pub use timeline::{

@@ -154,7 +154,7 @@ fn write_new(file: &NewFile) -> Result<()> {
     temp.write_all(&file.bytes).map_err(failed)?;
     platform::set_owner_like(temp.as_file(), temp.path(), &file.like).map_err(failed)?;
     platform::set_mode(temp.as_file(), mode).map_err(failed)?;
-    temp.as_file().sync_all().map_err(failed)?;
+    piton::sync_file(temp.as_file()).map_err(failed)?;
     temp.persist_noclobber(path).map_err(|error| failed(error.error))?;
-    File::open(dir).and_then(|dir| dir.sync_all()).map_err(|error| Error::io("sync", dir, error))
+    File::open(dir).and_then(|dir| piton::sync_file(&dir)).map_err(|error| Error::io("sync", dir, error))
 }

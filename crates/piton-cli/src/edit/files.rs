@@ -77,7 +77,7 @@ pub(crate) fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
         }
         Err(error) => return Err(failed(error)),
     }
-    temp.as_file().sync_all().map_err(failed)?;
+    piton::sync_file(temp.as_file()).map_err(failed)?;
     temp.persist(&real).map_err(|error| failed(error.error))?;
     sync_dir(dir)
 }
@@ -170,7 +170,7 @@ pub(crate) fn make_dirs(dir: &Path, mode: u32) -> Result<()> {
 }
 
 fn sync_dir(dir: &Path) -> Result<()> {
-    File::open(dir).and_then(|dir| dir.sync_all()).map_err(|error| Error::io("sync", dir, error))
+    File::open(dir).and_then(|dir| piton::sync_file(&dir)).map_err(|error| Error::io("sync", dir, error))
 }
 
 /// Returns the SHA-256 in hexadecimal digits.

@@ -235,7 +235,7 @@ pub(crate) fn acknowledge(store: &Store) -> piton::Result<usize> {
     let seen = state["warnings"].as_array().map_or(0, Vec::len);
     state["warnings"] = Value::Array(Vec::new());
     let mut file = tempfile::Builder::new().prefix("tmp_").tempfile_in(&dir).map_err(failed)?;
-    file.write_all(state.to_string().as_bytes()).and_then(|()| file.as_file().sync_all()).map_err(failed)?;
+    file.write_all(state.to_string().as_bytes()).and_then(|()| piton::sync_file(file.as_file())).map_err(failed)?;
     file.persist(&path).map_err(|error| failed(error.error))?;
     Ok(seen)
 }

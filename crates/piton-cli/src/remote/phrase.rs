@@ -60,7 +60,7 @@ impl PhraseFile {
     /// Writes the phrase, and returns the path. Fails with an error that has the phrase if that is not possible.
     pub(crate) fn keep(mut self, phrase: &str) -> piton::Result<PathBuf> {
         let Some(mut file) = self.file.take() else { return Ok(self.path.clone()) };
-        let written = writeln!(file, "{phrase}").and_then(|()| file.sync_all());
+        let written = writeln!(file, "{phrase}").and_then(|()| piton::sync_file(&file));
         written.map_err(|error| {
             Error::io("write the recovery phrase to", &self.path, error)
                 .with_hint(format!("the remote is added; write the phrase down, it is not shown again: {phrase}"))

@@ -222,10 +222,10 @@ fn sync(root: &Path) -> Result<VerdictInWords, String> {
         (Failed, format!("{what} cannot be synced ({error}): a checkpoint may be lost in a power cut"))
     };
     let file = File::create(dir.join("file")).map_err(|error| said(&error))?;
-    if let Err(error) = file.sync_all() {
+    if let Err(error) = piton::sync_file(&file) {
         return Ok(failed("a file", &error));
     }
-    if let Err(error) = File::open(&dir).and_then(|dir| dir.sync_all()) {
+    if let Err(error) = File::open(&dir).and_then(|dir| piton::sync_file(&dir)) {
         return Ok(failed("a directory", &error));
     }
     Ok((Works, "files and directories are synced without an error".to_owned()))

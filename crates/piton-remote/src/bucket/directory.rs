@@ -73,9 +73,9 @@ impl DirectoryBucket {
             fs::create_dir_all(dir)?;
             let mut file = tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(dir)?;
             fill(file.as_file_mut())?;
-            file.as_file().sync_all()?;
+            piton::sync_file(file.as_file())?;
             file.persist(&path).map_err(|error| error.error)?;
-            File::open(dir)?.sync_all()
+            piton::sync_file(&File::open(dir)?)
         })();
         written.map_err(|error| failed("write", &path, &error))
     }

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::fsx::{self, Durability};
 use crate::id::{CheckpointId, random_token};
 use crate::json::escaped;
-use crate::sys::{FileTime, Stat};
+use crate::sys::{self, FileTime, Stat};
 use crate::time::{self, Moment};
 
 const BACK: &str = "back.";
@@ -153,7 +153,7 @@ impl KeptFiles {
         let mut write = || {
             temp.as_file().lock()?;
             temp.write_all(&serde_json::to_vec(note).expect("plain data"))?;
-            temp.as_file().sync_all()
+            sys::sync_file(temp.as_file())
         };
         write().map_err(|error| Error::io("write", &path, error))?;
         let locked = temp.persist(&path).map_err(|error| Error::io("write", &path, error.error))?;

@@ -267,7 +267,7 @@ impl KeptFiles {
             let mut file = fs::OpenOptions::new().write(true).create_new(true).open(&path)?;
             file.set_permissions(sys::permissions(0o600))?;
             file.write_all(text.as_bytes())?;
-            file.sync_all()
+            sys::sync_file(&file)
         };
         write().map_err(|error| Error::io("write", &path, error))?;
         fsx::sync_dir(draft.dir())?;

@@ -22,6 +22,7 @@ use super::keeps::PublishedPacks;
 use crate::error::{Error, Result};
 use crate::fsx;
 use crate::id::{Checksum, Collision, ID_BYTES, IdHasher, ObjectId, ObjectKind};
+use crate::sys;
 
 /// Compression level of takes, the fastest: new data may be dropped soon, and maintenance recompresses the rest.
 pub(super) const LEVEL_FAST: u32 = 1;
@@ -242,7 +243,7 @@ impl PackWriter {
             let checksum = sum.finish();
             file.seek(SeekFrom::Start(self.offset))?;
             file.write_all(&checksum)?;
-            file.sync_all()?;
+            sys::sync_file(file)?;
             return Ok(checksum);
         }
         file.seek(SeekFrom::Start(0))?;
@@ -257,7 +258,7 @@ impl PackWriter {
         }
         let checksum = checksum.finish();
         file.write_all(&checksum)?;
-        file.sync_all()?;
+        sys::sync_file(file)?;
         Ok(checksum)
     }
 }
@@ -309,7 +310,7 @@ fn synced_idx(dir: &Path, entries: &mut [IdxEntry], pack: [u8; ID_BYTES]) -> Res
     entries.sort_by_key(|entry| entry.id);
     let mut idx = fsx::temp_file(dir)?;
     let written = write_idx(entries, pack, &mut BufWriter::new(idx.as_file_mut()));
-    let written = written.and_then(|()| idx.as_file().sync_all());
+    let written = written.and_then(|()| sys::sync_file(idx.as_file()));
     written.map_err(|error| Error::io("write", idx.path(), error))?;
     Ok(idx.into_temp_path())
 }

@@ -31,7 +31,7 @@ pub(super) fn put_lock(layout: &Layout, by: &str, path: &Path, bytes: &[u8], now
         file.set_len(0)?;
         file.write_all(bytes)?;
         file.set_times(FileTimes::new().set_modified(SystemTime::UNIX_EPOCH))?;
-        file.sync_all()
+        sys::sync_file(&file)
     });
     written.map_err(|error| Error::io("write", &lock, error))?;
     for pause_ms in [1, 2, 4, 8, 16, 32, 64, 128, 256] {

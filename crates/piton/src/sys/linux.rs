@@ -1,13 +1,13 @@
 //! System calls that only Linux has. `portable` has the same functions for other systems.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read as _, Seek as _};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use memmap2::{Advice, MmapMut};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir, ResolveFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir, ResolveFlags, SeekFrom};
 use rustix::io::Errno;
 use rustix::time::ClockId;
 
@@ -81,6 +81,32 @@ pub(super) fn create_clone(dir: &Dir, name: &[u8], from: &File) -> io::Result<Op
     }
     dir.remove(name)?;
     Ok(None)
+}
+
+/// Copies the contents of a file to one of the same size that is all hole. Holes stay holes where the file system knows
+/// them.
+pub(super) fn copy_contents(mut to: &File, mut from: &File, size: u64) -> io::Result<()> {
+    let mut at = 0;
+    while at < size {
+        let (start, end) = match rustix::fs::seek(from, SeekFrom::Data(at)) {
+            Ok(start) => (start, rustix::fs::seek(from, SeekFrom::Hole(start))?),
+            // Nothing but a hole is left.
+            Err(Errno::NXIO) => break,
+            // A file system that knows no holes.
+            Err(Errno::INVAL | Errno::NOTSUP | Errno::NOTTY) => (at, size),
+            Err(error) => return Err(error.into()),
+        };
+        from.seek(io::SeekFrom::Start(start))?;
+        to.seek(io::SeekFrom::Start(start))?;
+        io::copy(&mut from.take(end - start), &mut to)?;
+        at = end;
+    }
+    Ok(())
+}
+
+/// Writes a file to the disk.
+pub(super) fn sync_file(file: &File) -> io::Result<()> {
+    file.sync_all()
 }
 
 /// Returns true if the path is known to be on a network file system.

@@ -251,27 +251,17 @@ fn stat_at(dir: impl AsFd, name: &CStr, flags: AtFlags) -> io::Result<Stat> {
     Ok(Stat::of(&rustix::fs::statat(dir, name, flags)?))
 }
 
-/// Copies the contents of a file to an empty one. Holes stay holes where the file system knows them.
-pub(crate) fn copy_contents(mut to: &File, mut from: &File) -> io::Result<()> {
-    use std::io::{Read as _, Seek as _};
+/// Copies the contents of a file to an empty one. Large holes stay holes.
+pub(crate) fn copy_contents(to: &File, from: &File) -> io::Result<()> {
     let size = from.metadata()?.len();
     to.set_len(size)?;
-    let mut at = 0;
-    while at < size {
-        let (start, end) = match rustix::fs::seek(from, rustix::fs::SeekFrom::Data(at)) {
-            Ok(start) => (start, rustix::fs::seek(from, rustix::fs::SeekFrom::Hole(start))?),
-            // Nothing but a hole is left.
-            Err(rustix::io::Errno::NXIO) => break,
-            // A file system that knows no holes.
-            Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOTSUP) => (at, size),
-            Err(error) => return Err(error.into()),
-        };
-        from.seek(io::SeekFrom::Start(start))?;
-        to.seek(io::SeekFrom::Start(start))?;
-        io::copy(&mut from.take(end - start), &mut to)?;
-        at = end;
-    }
-    Ok(())
+    platform::copy_contents(to, from, size)
+}
+
+/// Writes an open file or directory to the disk, on every file system. `File::sync_all` fails on macOS where the file
+/// system cannot empty the cache of the disk, as on network file systems.
+pub fn sync_file(file: &File) -> io::Result<()> {
+    platform::sync_file(file)
 }
 
 /// Space of a file system, in bytes.
@@ -303,4 +293,52 @@ pub(crate) fn prefer_huge_pages(memory: &MmapMut) {
 #[allow(clippy::useless_conversion, reason = "on Linux it is a conversion")]
 fn file_mode(bits: u16) -> Mode {
     Mode::from_raw_mode(bits.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+
+    use super::*;
+
+    /// Copies a file, and returns the bytes that the copy occupies.
+    fn copied(from: &File) -> u64 {
+        let to = tempfile::tempfile().expect("a file");
+        copy_contents(&to, from).expect("a copy");
+        let read = |file: &File| {
+            let mut bytes = vec![0; usize::try_from(file.metadata().expect("a file").len()).expect("it is small")];
+            file.read_exact_at(&mut bytes, 0).expect("its contents");
+            bytes
+        };
+        assert!(read(from) == read(&to), "the copy differs");
+        to.metadata().expect("a file").blocks() * 512
+    }
+
+    #[test]
+    fn a_copy_has_the_same_bytes_and_the_large_holes() {
+        const SIZE: u64 = 8 << 20;
+        let file = || tempfile::tempfile().expect("a file");
+        copied(&file());
+        let mut plain = file();
+        plain.write_all(&vec![b'x'; 200_001]).expect("it is written");
+        assert!(copied(&plain) >= 200_001);
+        for ends_in_hole in [false, true] {
+            let sparse = file();
+            sparse.set_len(SIZE).expect("a hole");
+            sparse.write_all_at(b"data", 3 << 20).expect("it is written");
+            if !ends_in_hole {
+                sparse.write_all_at(b"end", SIZE - 3).expect("it is written");
+            }
+            assert!(copied(&sparse) < SIZE / 4);
+        }
+    }
+
+    #[cfg(any(not(target_os = "linux"), piton_portable))]
+    #[test]
+    fn holes_are_found_by_their_zeros() {
+        let mut zeros = tempfile::tempfile().expect("a file");
+        zeros.write_all(&vec![0; 4 << 20]).and_then(|()| zeros.write_all(b"end")).expect("it is written");
+        assert!(copied(&zeros) < 1 << 20);
+    }
 }

@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use memmap2::MmapMut;
@@ -15,6 +16,8 @@ use rustix::io::Errno;
 
 use super::{Dir, FileTime, Kind, Stat, file_mode, stat_at};
 
+/// Size of the blocks in which contents are copied.
+const BLOCK_BYTES: usize = 64 << 10;
 /// Longest time by which the times of files are behind the clock.
 const FILE_CLOCK_STEP_NANOS: u32 = 10_000_000;
 
@@ -78,13 +81,44 @@ pub(super) fn flush_written(file: &File) -> io::Result<()> {
 
 /// Flushes what was handed to the disk of this directory.
 pub(super) fn sync_file_system(dir: &OwnedFd) -> io::Result<()> {
+    sync(dir)
+}
+
+/// Writes a file to the disk.
+pub(super) fn sync_file(file: &File) -> io::Result<()> {
+    sync(file)
+}
+
+/// Writes a file or directory to the disk, and empties the cache of the disk where that is a call of its own. The
+/// standard library fails where that call is missing.
+fn sync(fd: impl AsFd) -> io::Result<()> {
     #[cfg(target_vendor = "apple")]
-    match rustix::fs::fcntl_fullfsync(dir) {
+    match rustix::fs::fcntl_fullfsync(&fd) {
         // Network file systems do not have it.
         Err(Errno::INVAL | Errno::NOTSUP | Errno::NOTTY) => {}
         done => return Ok(done?),
     }
-    Ok(rustix::fs::fsync(dir)?)
+    Ok(rustix::fs::fsync(fd)?)
+}
+
+/// Copies the contents of a file to one of the same size that is all hole. Blocks of zeros become holes: APFS reports
+/// holes where there is data that is not written yet, so that it cannot be asked for them.
+pub(super) fn copy_contents(to: &File, from: &File, size: u64) -> io::Result<()> {
+    let mut block = vec![0; BLOCK_BYTES];
+    let mut at = 0;
+    while at < size {
+        let wanted = usize::try_from(size - at).unwrap_or(BLOCK_BYTES).min(BLOCK_BYTES);
+        let read = match from.read_at(&mut block[..wanted], at) {
+            Ok(0) => break,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            read => read?,
+        };
+        if block[..read].iter().any(|byte| *byte != 0) {
+            to.write_all_at(&block[..read], at)?;
+        }
+        at += read as u64;
+    }
+    Ok(())
 }
 
 /// Creates a file that shares the contents of another one. Returns `None` if that is not possible.

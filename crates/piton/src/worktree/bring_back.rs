@@ -197,7 +197,7 @@ fn write(from: &Path, dir: &Dir, temp: &[u8], attributes: BackAs) -> io::Result<
     if let Some(mtime) = attributes.mtime {
         sys::set_file_mtime(&made, mtime)?;
     }
-    made.sync_all()?;
+    sys::sync_file(&made)?;
     sys::stat_file(&made)
 }
 

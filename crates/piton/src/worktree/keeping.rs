@@ -319,7 +319,7 @@ impl SaveRun<'_> {
         }
         let mut made = to.create(place.to_name).map_err(|_| Unsaved::NoSpace)?;
         let bytes = copy_all(&mut from, &mut made, stat.size, self.progress)?;
-        made.sync_data().map_err(|_| Unsaved::NoSpace)?;
+        sys::sync_file(&made).map_err(|_| Unsaved::NoSpace)?;
         self.done.copied_bytes += bytes;
         Ok(stat)
     }

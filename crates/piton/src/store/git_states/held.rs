@@ -228,7 +228,7 @@ impl HoldObjects<'_> {
 fn copy(from: &File, dir: &Path, name: &[u8]) -> io::Result<()> {
     let mut temp = fsx::temp_file(dir).map_err(io::Error::other)?;
     io::copy(&mut { from }, temp.as_file_mut())?;
-    temp.as_file().sync_all()?;
+    sys::sync_file(temp.as_file())?;
     match temp.into_temp_path().persist_noclobber(dir.join(sys::name_from_bytes(name))) {
         Err(error) if error.error.kind() != io::ErrorKind::AlreadyExists => Err(error.error),
         _ => Ok(()),

@@ -219,7 +219,7 @@ impl GitStates {
         line.push_str(if last == *b"\n" { "" } else { "\n" });
         line.push_str(&serde_json::to_string(record).expect("plain data"));
         line.push('\n');
-        file.write_all(line.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
+        file.write_all(line.as_bytes()).and_then(|()| sys::sync_file(&file)).map_err(failed)?;
         self.note_logged(project, record);
         Ok(())
     }

@@ -30,6 +30,7 @@ use crate::hint::Hint;
 use crate::id::{CheckpointId, ObjectId, ProjectId};
 use crate::json::{AtPath, JsonPathOption};
 use crate::progress::Progress;
+use crate::sys;
 use crate::time::Moment;
 
 /// A step of a repair, done or planned.
@@ -244,7 +245,7 @@ impl RepairRun<'_> {
         }
         let dir = to.parent().expect("below the directory of this repair");
         fsx::ensure_dir(dir)?;
-        let copied = fs::copy(path, &to).and_then(|_| fs::File::open(&to)?.sync_all());
+        let copied = fs::copy(path, &to).and_then(|_| sys::sync_file(&fs::File::open(&to)?));
         copied.map_err(|error| Error::io("copy aside", path, error))?;
         self.moved.push(to.strip_prefix(self.store.base()).unwrap_or(&to).to_owned());
         fsx::sync_dir(dir)

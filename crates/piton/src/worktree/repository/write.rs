@@ -162,7 +162,7 @@ impl RepositoryWriter {
         let mode = mode.or_else(|| Some(replaced()?.mode & 0o777)).unwrap_or(self.file_mode);
         let mut file = self.dir.create(&temp).map_err(failed)?;
         let written = file.write_all(bytes).and_then(|()| sys::set_file_mode(&file, mode));
-        let written = written.and_then(|()| file.sync_all());
+        let written = written.and_then(|()| sys::sync_file(&file));
         let linked = written.and_then(|()| dir.hard_link_from(&self.dir, &temp, &lock));
         let removed = self.dir.remove(&temp);
         match linked {
@@ -257,7 +257,7 @@ fn copy_object(dir: &Dir, name: &[u8], held: &Path) -> io::Result<()> {
     let mut file = dir.create(&temp)?;
     io::copy(&mut File::open(held)?, &mut file)?;
     sys::set_file_mode(&file, 0o444)?;
-    file.sync_all()?;
+    sys::sync_file(&file)?;
     match dir.rename_new(&temp, name) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => dir.remove(&temp),
         done => done,
@@ -333,7 +333,7 @@ pub(crate) fn place_pointer(link: &Path, text: &[u8], is_own: bool) -> Result<()
     let name = link.file_name().unwrap_or_default().as_encoded_bytes();
     let mut file = dir.create(name).map_err(failed)?;
     file.write_all(text).and_then(|()| sys::set_file_mode(&file, NEW_FILE_MODE)).map_err(failed)?;
-    file.sync_all().map_err(failed)
+    sys::sync_file(&file).map_err(failed)
 }
 
 /// Renames a directory, or something that is in its place, to a name that must not exist.
