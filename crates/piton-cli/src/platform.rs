@@ -4,6 +4,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, File, Metadata, Permissions};
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
@@ -157,9 +158,14 @@ fn file_system_in(mounts: &str, device: &str, dir: &Path) -> Option<String> {
 
 /// Returns true if stdout is a pipe or a socket that is not read any more.
 pub(crate) fn is_stdout_closed() -> bool {
-    let (stdout, now) = (io::stdout(), rustix::event::Timespec::default());
-    let mut polled = [rustix::event::PollFd::new(&stdout, rustix::event::PollFlags::empty())];
-    let closed = rustix::event::PollFlags::ERR | rustix::event::PollFlags::NVAL;
+    has_no_reader(&io::stdout())
+}
+
+fn has_no_reader(to: &impl AsFd) -> bool {
+    let now = rustix::event::Timespec::default();
+    // Without a wanted event, macOS reports nothing. It reports NVAL for each terminal and device.
+    let mut polled = [rustix::event::PollFd::new(to, rustix::event::PollFlags::OUT)];
+    let closed = rustix::event::PollFlags::ERR | rustix::event::PollFlags::HUP;
     rustix::event::poll(&mut polled, Some(&now)).is_ok() && polled[0].revents().intersects(closed)
 }
 
@@ -183,6 +189,28 @@ mod tests {
         assert_eq!(of("0:5", "/mnt/a b/c").as_deref(), Some("tmpfs (rw)"));
         assert_eq!(of("8:1", "/home").as_deref(), Some("ext4 (rw,relatime)"));
         assert_eq!(of("0:5", "/mnt/other/x").as_deref(), Some("tmpfs (ro)"));
+    }
+
+    #[test]
+    fn only_a_pipe_or_socket_without_a_reader_is_closed() {
+        let (reader, writer) = io::pipe().expect("a pipe");
+        assert!(!has_no_reader(&writer));
+        rustix::io::ioctl_fionbio(&writer, true).expect("it does not block");
+        while rustix::io::write(&writer, &[0; 4096]).is_ok() {}
+        assert!(!has_no_reader(&writer), "a full pipe has a reader");
+        drop(reader);
+        assert!(has_no_reader(&writer));
+        let (one, other) = std::os::unix::net::UnixStream::pair().expect("sockets");
+        assert!(!has_no_reader(&one));
+        other.shutdown(std::net::Shutdown::Write).expect("it is open");
+        assert!(!has_no_reader(&one), "a client that has sent everything still reads");
+        drop(other);
+        assert!(has_no_reader(&one));
+        assert!(!has_no_reader(&tempfile::tempfile().expect("a file")));
+        for name in ["/dev/null", "/dev/ptmx"] {
+            let device = File::options().read(true).write(true).open(name).expect(name);
+            assert!(!has_no_reader(&device), "{name}");
+        }
     }
 
     #[test]
