@@ -99,10 +99,33 @@ pub(crate) fn become_program(command: &mut Command) -> io::Error {
     command.exec()
 }
 
-/// Returns the id of the parent of a process, or of this process if `pid` is `None`.
-pub(crate) fn parent_of(pid: Option<u32>) -> Option<u32> {
-    let Some(pid) = pid else { return Some(std::os::unix::process::parent_id()) };
-    parent_in_stat(&fs::read_to_string(process_dir(pid).join("stat")).ok()?)
+/// Returns the id of the parent of this process.
+pub(crate) fn parent_id() -> u32 {
+    std::os::unix::process::parent_id()
+}
+
+/// What the system tells about a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Process {
+    pub(crate) parent: u32,
+    /// Absolute path of its program, if it is known.
+    pub(crate) program: Option<PathBuf>,
+    /// Its arguments. `ps` prints them without quotes: one with a space counts as several.
+    pub(crate) arguments: Vec<String>,
+}
+
+/// Returns what is known of a process: from `/proc`, or from `ps` where there is none, which may take long.
+pub(crate) fn process(pid: u32) -> Option<Process> {
+    if Path::new("/proc/self/stat").exists() { process_in_proc(pid) } else { process_of_ps(pid) }
+}
+
+fn process_in_proc(pid: u32) -> Option<Process> {
+    let dir = Path::new("/proc").join(pid.to_string());
+    let parent = parent_in_stat(&fs::read_to_string(dir.join("stat")).ok()?)?;
+    let arguments = fs::read(dir.join("cmdline")).unwrap_or_default();
+    let arguments = arguments.split(|byte| *byte == 0).skip(1).filter_map(|word| std::str::from_utf8(word).ok());
+    let arguments = arguments.map(str::to_owned).collect();
+    Some(Process { parent, program: fs::read_link(dir.join("exe")).ok(), arguments })
 }
 
 /// Returns the id of the parent in `/proc/<pid>/stat`. The name of the program before it may hold anything.
@@ -110,15 +133,15 @@ fn parent_in_stat(stat: &str) -> Option<u32> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// Returns the program of a process, if it can be read, and the arguments of the process that are UTF-8.
-pub(crate) fn program_and_arguments(pid: u32) -> (Option<PathBuf>, Vec<String>) {
-    let arguments = fs::read(process_dir(pid).join("cmdline")).unwrap_or_default();
-    let arguments = arguments.split(|byte| *byte == 0).skip(1).filter_map(|word| std::str::from_utf8(word).ok());
-    (fs::read_link(process_dir(pid).join("exe")).ok(), arguments.map(str::to_owned).collect())
-}
-
-fn process_dir(pid: u32) -> PathBuf {
-    Path::new("/proc").join(pid.to_string())
+fn process_of_ps(pid: u32) -> Option<Process> {
+    // One `-o` for each column: some take the rest of the word for a heading. `-ww` prints lines of any length.
+    let output =
+        Command::new("/bin/ps").args(["-ww", "-o", "ppid=", "-o", "command=", "-p", &pid.to_string()]).output();
+    let line = String::from_utf8_lossy(&output.ok()?.stdout).into_owned();
+    let mut words = line.split_whitespace().map(str::to_owned);
+    let parent = words.next()?.parse().ok()?;
+    let program = words.next().map(PathBuf::from).filter(|program| program.is_absolute());
+    Some(Process { parent, program, arguments: words.collect() })
 }
 
 /// Creates a symbolic link.
@@ -217,6 +240,29 @@ mod tests {
     fn the_parent_of_a_process_is_found_whatever_its_program_is_called() {
         assert_eq!(parent_in_stat("7 (a) b (c)) S 42 7 7 0"), Some(42));
         assert_eq!(parent_in_stat("7 (a"), None);
-        assert_eq!(parent_of(Some(std::process::id())), parent_of(None));
+        assert_eq!(process(std::process::id()).map(|own| own.parent), Some(parent_id()));
+    }
+
+    #[test]
+    fn ps_tells_what_proc_tells() {
+        if !["/bin/ps", "/proc/self/stat"].iter().all(|path| Path::new(path).exists()) {
+            return testkit::note_skipped("there is no ps, or no /proc");
+        }
+        let temp = tempfile::tempdir().expect("a directory");
+        let script = temp.path().join("agent.sh");
+        fs::write(&script, format!("echo {}; read -r line", "x".repeat(200))).expect("a file");
+        let mut command = Command::new("/bin/sh");
+        command.arg(&script).args(["--flag", &"long".repeat(100)]);
+        command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+        let mut child = command.spawn().expect("a shell");
+        // It has become the shell once it writes.
+        io::Read::read_exact(child.stdout.as_mut().expect("a pipe"), &mut [0]).expect("it writes");
+        let (told, known) = (process_of_ps(child.id()), process_in_proc(child.id()));
+        drop(child.stdin.take());
+        child.wait().expect("it ends");
+        let told = told.expect("a process");
+        assert_eq!((told.parent, told.program.as_deref()), (std::process::id(), Some(Path::new("/bin/sh"))));
+        assert_eq!(told.arguments, known.expect("a process").arguments[..3], "its arguments");
+        assert_eq!(process_of_ps(child.id()), None, "it has ended");
     }
 }

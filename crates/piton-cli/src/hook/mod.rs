@@ -22,6 +22,7 @@ mod tools;
 mod touched;
 mod typed_command;
 mod version;
+mod within;
 
 pub(crate) use run::{Call, dir_of, respond, respond_to};
 pub(crate) use typed_command::OWN_TEXT_ARRIVED;

@@ -8,15 +8,17 @@
 use std::fs::{self, File};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde_json::Value;
 
+use super::within::within;
 use crate::agents::event::HookEvent;
 use crate::agents::is_version;
 use crate::agents::setup::Homes;
 use crate::agents::spec::VersionText;
 use crate::context::Context;
-use crate::platform;
+use crate::platform::{self, Process};
 
 /// Size of the part of a transcript that is read.
 const HEAD_BYTES_MAX: u64 = 64 << 10;
@@ -24,6 +26,8 @@ const HEAD_BYTES_MAX: u64 = 64 << 10;
 const PACKAGE_BYTES_MAX: u64 = 64 << 10;
 /// Maximum number of processes between the hook and the agent: shells, and the agent's own launcher.
 const PARENTS_MAX: usize = 5;
+/// Timeout for looking at those processes.
+const PROCESSES_PATIENCE: Duration = Duration::from_millis(500);
 /// Maximum number of directories between a program and its `package.json`.
 const DIRS_MAX: usize = 5;
 /// Number of arguments of a process that may name its script.
@@ -32,30 +36,32 @@ const SCRIPTS_MAX: usize = 2;
 /// Returns the version of the agent that sent an event.
 pub(super) fn find(event: &HookEvent) -> Option<String> {
     let spec = &event.agent.version;
-    let found = (spec.in_env)(&Context::text).or_else(|| of_process(spec.packages)).or_else(|| of_transcript(event));
+    let packages = spec.packages;
+    let of_process = || within(PROCESSES_PATIENCE, move || of_process(packages)).flatten();
+    let found = (spec.in_env)(&Context::text).or_else(of_process).or_else(|| of_transcript(event));
     found.filter(|version| is_version(version))
 }
 
 /// Returns the version of the package that a parent of this process was started from.
 fn of_process(names: &[&str]) -> Option<String> {
-    let mut pid = platform::parent_of(None)?;
+    let mut pid = platform::parent_id();
     for _ in 0..PARENTS_MAX {
         if names.is_empty() || pid <= 1 {
             return None;
         }
-        if let Some(version) = programs(pid).iter().find_map(|program| of_program(program, names)) {
+        let process = platform::process(pid)?;
+        pid = process.parent;
+        if let Some(version) = programs(process).iter().find_map(|program| of_program(program, names)) {
             return Some(version);
         }
-        pid = platform::parent_of(Some(pid))?;
     }
     None
 }
 
 /// Returns the program of a process, and the script that it may run.
-fn programs(pid: u32) -> Vec<PathBuf> {
-    let (program, arguments) = platform::program_and_arguments(pid);
-    let scripts = arguments.into_iter().map(PathBuf::from).filter(|word| word.is_absolute()).take(SCRIPTS_MAX);
-    program.into_iter().chain(scripts).collect()
+fn programs(process: Process) -> Vec<PathBuf> {
+    let scripts = process.arguments.into_iter().map(PathBuf::from).filter(|word| word.is_absolute()).take(SCRIPTS_MAX);
+    process.program.into_iter().chain(scripts).collect()
 }
 
 fn of_program(program: &Path, names: &[&str]) -> Option<String> {
