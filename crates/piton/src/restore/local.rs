@@ -60,6 +60,9 @@ pub(super) struct LocalPlanned {
     pub(super) failed: Option<String>,
     /// Paths among those to be written that are local.
     pub(super) written: Vec<Vec<u8>>,
+    /// Paths that are written or removed in sets of which a file exists: those of a set are changed together or not at
+    /// all.
+    pub(super) replacing: HashSet<Vec<u8>>,
     /// Existing files that differ from the checkpoint and are left as they are.
     pub(super) differing: Vec<Vec<u8>>,
     /// Kept files.
@@ -151,12 +154,15 @@ impl LocalPlanning<'_> {
             now: &now,
             ignored: self.ignored,
         };
+        let mut replacing = HashSet::new();
         let (mut written, mut differing) = (Vec::new(), Vec::new());
         for (database, files) in &sets {
             // What is renamed back comes back as it is.
             let goes_back = files.keys().any(|path| plan.makes_way(path) || plan.moves_from(path));
             if !goes_back && set_plan.is_wanted(database, files)? {
-                set_plan.add(database, files, plan, &mut written, &mut differing);
+                let is_replaced = set_plan.add(database, files, plan, &mut written, &mut differing);
+                let paths = files.keys().cloned().chain(database_set(database));
+                replacing.extend(paths.filter(|_| is_replaced));
             }
         }
         set_plan.add_dir_modes(&sets, plan);
@@ -166,7 +172,7 @@ impl LocalPlanning<'_> {
         plan.removes.sort_by(|a, b| relpath::split(&a.path).cmp(&relpath::split(&b.path)));
         plan.make_dirs.sort();
         plan.make_dirs.dedup_by(|a, b| a.0 == b.0);
-        (planned.written, planned.differing) = (written, differing);
+        (planned.written, planned.replacing, planned.differing) = (written, replacing, differing);
         Ok(planned)
     }
 }
@@ -235,6 +241,7 @@ impl LocalSetPlan<'_> {
         }
     }
 
+    /// Plans the changes of one set. Returns true if an existing file is replaced or removed.
     fn add(
         &self,
         database: &[u8],
@@ -242,14 +249,14 @@ impl LocalSetPlan<'_> {
         plan: &mut RestorePlan,
         written: &mut Vec<Vec<u8>>,
         differing: &mut Vec<Vec<u8>>,
-    ) {
+    ) -> bool {
         let current: Vec<_> = files.iter().map(|(path, entry)| (path, *entry, self.current(path, *entry))).collect();
         // Files of the database that the checkpoint does not have.
         let others = database_set(database).into_iter().filter(|path| !files.contains_key(path));
         let others: Vec<_> = others.filter(|path| self.planner.stat(path).is_ok()).collect();
         let all_same = current.iter().all(|(_, _, current)| matches!(current, CurrentLocal::Same));
         if all_same && others.is_empty() {
-            return;
+            return false;
         }
         let is_changed = |current: &CurrentLocal| matches!(current, CurrentLocal::Saved(_) | CurrentLocal::Unsaved);
         let in_the_way = current.iter().any(|(_, _, current)| is_changed(current)) || !others.is_empty();
@@ -258,7 +265,7 @@ impl LocalSetPlan<'_> {
             let named = current.iter().map(|(path, ..)| *path).filter(is_named);
             plan.left.extend(named.map(|path| Left { path: path.clone(), why: WhyLeft::Ignored }));
             differing.extend(current.iter().filter(|(.., now)| is_changed(now)).map(|(path, ..)| (*path).clone()));
-            return;
+            return false;
         }
         let unsaved =
             current.iter().filter(|(.., current)| matches!(current, CurrentLocal::Unsaved)).map(|(path, ..)| *path);
@@ -267,7 +274,7 @@ impl LocalSetPlan<'_> {
         if !unsaved.is_empty() {
             let left = |path| Left { path, why: WhyLeft::OutOfScope(SkipReason::Ignored) };
             plan.left.extend(unsaved.into_iter().map(left));
-            return;
+            return false;
         }
         for path in others {
             let seen = SeenFile::of(self.now[&path]);
@@ -283,6 +290,7 @@ impl LocalSetPlan<'_> {
             };
             self.write(path, entry, over, plan, written);
         }
+        in_the_way
     }
 
     /// Plans to give existing directories out of scope the permission bits that they had, if existing files are replaced,

@@ -362,13 +362,13 @@ impl<'a> Restore<'a> {
         Ok(Some(saved))
     }
 
-    /// Leaves the files out of scope that were to be replaced as they are, if they could not be saved. (R1)
+    /// Leaves the files out of scope that were to be replaced or removed as they are, if they could not be saved. (R1)
     fn leave_unsaved_local_files(&mut self) {
         let Some(failed) = &self.local.failed else { return };
-        let why = || WhyLeft::Failed(failed.clone());
-        let is_local = |path: &Vec<u8>| self.local.written.contains(path);
-        let replaced = self.plan.writes.extract_if(.., |write| write.over.is_some() && is_local(&write.path));
-        let left: Vec<_> = replaced.map(|write| Left { path: write.path, why: why() }).collect();
+        let is_unsaved = |path: &Vec<u8>| self.local.replacing.contains(path);
+        let writes = self.plan.writes.extract_if(.., |write| is_unsaved(&write.path)).map(|write| write.path);
+        let removes = self.plan.removes.extract_if(.., |remove| is_unsaved(&remove.path)).map(|remove| remove.path);
+        let left = writes.chain(removes).map(|path| Left { path, why: WhyLeft::Failed(failed.clone()) });
         self.plan.left.extend(left);
     }
 

@@ -251,6 +251,41 @@ fn a_log_comes_back_with_its_database_or_not_at_all() {
     assert_eq!(text(&sandbox, "x.db-wal").as_deref(), Some("log 4"));
 }
 
+/// R1. `y.db` is missing: it must not come back beside a log of another version.
+#[test]
+fn a_database_and_its_log_stay_as_they_are_if_one_of_them_could_not_be_saved() {
+    let sandbox = sandbox();
+    for path in ["x.db", "y.db", "y.db-wal", ".env"] {
+        sandbox.write(path, format!("{path} 1"));
+    }
+    let id = taken(&take(&sandbox));
+    for path in ["x.db", "x.db-wal", "y.db-wal"] {
+        sandbox.write(path, format!("{path} 2"));
+    }
+    for path in ["y.db", ".env"] {
+        fs::remove_file(sandbox.project().join(path)).expect("a file");
+    }
+    let store = Store::open_existing(&sandbox.base()).expect("a base").expect("a store");
+    let project = Project::at(&sandbox.project(), Some(&sandbox.home())).expect("a project");
+    let (settings, progress) = (Settings::default(), Progress::default());
+    let (to, options) = (RestoreTo::Named(&id), RestoreOptions::default().ignored(IgnoredFiles::With));
+    let restore = Restore::prepare(&store, &project, to, options, &settings, now(), &progress).expect("a plan");
+    // A file is where the refs of the local files are: the safety checkpoint gets none.
+    let refs = sandbox.base().join("store/refs/local").join(project_id(&sandbox));
+    fs::rename(&refs, sandbox.root().join("refs")).and_then(|()| fs::write(&refs, "")).expect("a file");
+    let report = restore.apply().expect("a restore");
+    let mut left: Vec<_> = report.left.iter().map(|left| (left.path.as_slice(), left.why.word())).collect();
+    left.sort_unstable();
+    let paths: [&[u8]; 4] = [b"x.db", b"x.db-wal", b"y.db", b"y.db-wal"];
+    assert_eq!(left, paths.map(|path| (path, "failed")));
+    assert!(report.ignored_unsaved.is_some() && report.outcome == RestoreOutcome::Partly, "{report:?}");
+    for path in ["x.db", "x.db-wal", "y.db-wal"] {
+        assert_eq!(text(&sandbox, path), Some(format!("{path} 2")), "{path}");
+    }
+    assert_eq!(text(&sandbox, "y.db"), None);
+    assert_eq!(text(&sandbox, ".env").as_deref(), Some(".env 1"), "nothing was in its place");
+}
+
 /// Z3.
 #[test]
 fn the_local_files_of_a_dropped_checkpoint_go_with_it() {
