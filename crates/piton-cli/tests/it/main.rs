@@ -35,6 +35,7 @@ mod install_switch;
 mod kept_exact;
 mod kept_faults;
 mod kept_kit;
+mod kept_limits;
 mod kept_restore;
 mod kit;
 mod late;

@@ -310,10 +310,34 @@ impl Keeping<'_> {
         self.copied_bytes = self.copied_bytes.map(|bytes| bytes + saved.copied_bytes);
         let set = kept.publish(draft, &self.header(target, &saved, files), &entries_of(&saved))?;
         self.report.kept.push((target.path.clone(), set.id()));
-        for old in kept.sets_of(&target.path).iter().skip(VERSIONS_MAX) {
-            kept.release(&old.name)?;
+        self.release_versions(&set)
+    }
+
+    /// Releases older versions of the path of a new set: as many as there are too many, and copies until all copies are
+    /// within the limit again. Those in between go first, the oldest of them first, and the oldest of all goes last: it
+    /// is the one that no agent made.
+    fn release_versions(&mut self, new: &KeptSet) -> Result<()> {
+        let sets = &self.store.kept;
+        let mut older: Vec<KeptSet> = sets.sets_of(&new.header.path).into_iter().rev().collect();
+        older.retain(|set| set.name != new.name);
+        let mut excess = (older.len() + 1).saturating_sub(VERSIONS_MAX);
+        let bytes_max = self.copied_bytes_max();
+        let mut copied = self.copied_bytes.filter(|_| new.header.copied_bytes > 0).unwrap_or_default();
+        let oldest = (!older.is_empty()).then(|| older.remove(0));
+        for old in older.into_iter().chain(oldest) {
+            let makes_room = copied > bytes_max && old.header.copied_bytes > 0;
+            if excess > 0 || makes_room {
+                sets.release(&old.name)?;
+                excess = excess.saturating_sub(1);
+                copied = copied.saturating_sub(old.header.copied_bytes);
+                self.copied_bytes = self.copied_bytes.map(|bytes| bytes.saturating_sub(old.header.copied_bytes));
+            }
         }
         Ok(())
+    }
+
+    fn copied_bytes_max(&self) -> u64 {
+        self.settings.keep_total_size_mb << 20
     }
 
     fn header(&self, target: &LossTarget, saved: &SaveResult, files: usize) -> KeptHeader {
@@ -329,26 +353,13 @@ impl Keeping<'_> {
         }
     }
 
-    /// Returns the number of bytes that may be copied now. Older copies of the same path make room.
+    /// Returns the number of bytes that may be copied now. Those of older copies of the same path count as free: they are
+    /// released once the new set is complete, if need be.
     fn copy_room(&mut self, target: &LossTarget) -> u64 {
-        let bytes_max = self.settings.keep_total_size_mb << 20;
+        let sum = |sets: Vec<KeptSet>| sets.iter().map(|set| set.header.copied_bytes).sum::<u64>();
         let sets = &self.store.kept;
-        let copied = *self
-            .copied_bytes
-            .get_or_insert_with(|| sets.sets().iter().map(|set: &KeptSet| set.header.copied_bytes).sum());
-        let room = bytes_max.saturating_sub(copied);
-        let wanted = stat_of(&target.path).map_or(0, |stat| stat.size);
-        if wanted <= room || wanted > bytes_max {
-            return room;
-        }
-        let mut freed = 0;
-        for old in sets.sets_of(&target.path).iter().rev() {
-            if room + freed < wanted && old.header.copied_bytes > 0 && sets.release(&old.name).is_ok() {
-                freed += old.header.copied_bytes;
-            }
-        }
-        self.copied_bytes = Some(copied.saturating_sub(freed));
-        room + freed
+        let copied = *self.copied_bytes.get_or_insert_with(|| sum(sets.sets()));
+        self.copied_bytes_max().saturating_sub(copied.saturating_sub(sum(sets.sets_of(&target.path))))
     }
 }
 

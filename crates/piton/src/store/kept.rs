@@ -203,16 +203,14 @@ impl KeptFiles {
 
     /// Returns all sets that can be read, the newest first.
     pub(crate) fn sets(&self) -> Vec<KeptSet> {
-        let mut sets: Vec<KeptSet> = self.names().into_iter().filter_map(|name| self.set(name).ok()).collect();
-        sets.sort_by(|a, b| (b.header.time, &b.name).cmp(&(a.header.time, &a.name)));
-        sets
+        newest_first(self.names().into_iter().filter_map(|name| self.set(name).ok()).collect())
     }
 
     /// Returns the sets of this path, the newest first.
     pub(crate) fn sets_of(&self, path: &Path) -> Vec<KeptSet> {
         let prefix = format!("{}.", hash_of(path));
         let names = self.names().into_iter().filter(|name| name.starts_with(&prefix));
-        names.filter_map(|name| self.set(name).ok()).filter(|set| set.header.path == path).collect()
+        newest_first(names.filter_map(|name| self.set(name).ok()).filter(|set| set.header.path == path).collect())
     }
 
     /// Returns the set with this name, as users see it.
@@ -350,6 +348,11 @@ impl KeptFiles {
             _ => Ok(()),
         }
     }
+}
+
+fn newest_first(mut sets: Vec<KeptSet>) -> Vec<KeptSet> {
+    sets.sort_by(|a, b| (b.header.time, &b.name).cmp(&(a.header.time, &a.name)));
+    sets
 }
 
 /// Removes a set that is being released. Another process may do the same.
