@@ -58,6 +58,8 @@ struct GitShow {
 Without names: branches, tags, stash entries and worktrees that are missing. A
 branch that exists and points elsewhere is put at refs/recovered/ID/NAME. A
 deleted `.git` is rebuilt as a whole. No file of the project is touched.
+With the index or HEAD, a merge, rebase or other operation that began since is
+removed, and one that was in progress then comes back.
 
 Examples:
   piton git restore 1                what is missing

@@ -19,6 +19,7 @@ mod faults;
 #[cfg(target_os = "linux")]
 mod folding;
 mod git_kit;
+mod git_operation;
 mod git_ruined;
 mod git_state;
 mod git_state_faults;

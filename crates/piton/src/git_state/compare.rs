@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::operation::changed_operation;
 use super::snapshot::GitSnapshot;
 use super::{GitDifference, GitItemKind};
 use crate::id::content_id;
@@ -62,6 +63,12 @@ pub(super) fn differences(then: &GitSnapshot, now: Option<&GitSnapshot>) -> Vec<
             let name = String::from_utf8_lossy(path).into_owned();
             note(GitItemKind::File, name, Some(id(&file.bytes)), now.bytes(path).map(id));
         }
+    }
+    // Of the other files, none changes what git does next. Refs are among those above.
+    let is_new = |path: &Vec<u8>| then.bytes(path).is_none() && !path.starts_with(b"refs/");
+    for path in changed_operation(then, now).into_iter().map(|file| file.path).filter(is_new) {
+        let name = String::from_utf8_lossy(&path).into_owned();
+        note(GitItemKind::File, name, None, now.bytes(&path).map(|bytes| content_id(bytes).to_string()));
     }
     found
 }

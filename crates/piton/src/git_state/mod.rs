@@ -13,6 +13,7 @@ mod capture;
 mod compare;
 mod list;
 mod objects;
+mod operation;
 mod options;
 mod plan;
 mod release;

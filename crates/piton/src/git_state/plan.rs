@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::compare::{is_plain_file, kind_of_ref, lost_logs, short_name};
+use super::operation::{changed_operation, is_of_operation};
 use super::options::GitRestoreOptions;
 use super::snapshot::{GitSnapshot, SmallFile, StashEntry, stash_log};
 use super::{GitItem, GitItemKind, GitLeft};
@@ -39,8 +40,9 @@ pub(super) struct GitPlan {
 
 /// Plans a restore of a recorded state.
 pub(super) fn plan(then: &GitSnapshot, now: &GitSnapshot, id: ObjectId, options: &GitRestoreOptions<'_>) -> GitPlan {
-    let mut planner =
-        GitPlanner { then, now, id, options, plan: GitPlan::default(), found: BTreeSet::new(), config: None };
+    let (plan, found, config) = (GitPlan::default(), BTreeSet::new(), None);
+    let mut planner = GitPlanner { then, now, id, options, plan, found, config, has_operation: false };
+    planner.has_operation = planner.is_head_meant() || planner.is_index_meant() && !planner.is_index_linked();
     planner.pointer();
     planner.head();
     planner.refs();
@@ -50,6 +52,7 @@ pub(super) fn plan(then: &GitSnapshot, now: &GitSnapshot, id: ObjectId, options:
     planner.worktrees();
     planner.files();
     planner.reftable();
+    planner.operation();
     // They are no part of a state, and are planned by the caller.
     planner.is_named(&[OBJECTS]);
     let found = planner.found;
@@ -64,6 +67,8 @@ pub(super) fn plan(then: &GitSnapshot, now: &GitSnapshot, id: ObjectId, options:
 }
 
 const CONFIG: &[u8] = b"config";
+/// List of the tables of a reftable.
+const TABLES: &[u8] = b"reftable/tables.list";
 /// Name of the object files.
 pub(super) const OBJECTS: &str = "objects";
 /// Reason why a single ref cannot be restored.
@@ -79,6 +84,8 @@ struct GitPlanner<'a> {
     found: BTreeSet<String>,
     /// The configuration with the upstreams of branches that come back, if it changes.
     config: Option<SmallFile>,
+    /// True if the operation in progress is restored, too.
+    has_operation: bool,
 }
 
 fn file_id(file: Option<&SmallFile>) -> Option<String> {
@@ -129,11 +136,16 @@ impl GitPlanner<'_> {
         }
     }
 
+    fn is_head_meant(&mut self) -> bool {
+        let (then, now) = (self.then.head(), self.now.head());
+        let is_meant = self.is_named(&["HEAD"]) || self.options.is_head || self.options.is_all || now.is_none();
+        is_meant && then.is_some() && then != now
+    }
+
     fn head(&mut self) {
         let path = self.then.place.own_path("HEAD");
         let (then, now) = (self.then.head(), self.now.head());
-        let is_meant = self.is_named(&["HEAD"]) || self.options.is_head || self.options.is_all || now.is_none();
-        if is_meant && then.is_some() && then != now {
+        if self.is_head_meant() {
             self.add(GitItemKind::Head, "HEAD".to_owned(), (now, then), vec![self.write(&path)]);
         }
     }
@@ -145,7 +157,7 @@ impl GitPlanner<'_> {
             let is_named = self.is_named(&[&name, &short]);
             let is_usual = matches!(kind, GitItemKind::Branch | GitItemKind::Tag) && self.options.names.is_empty();
             let current = present.get(&name);
-            if current == Some(&value) {
+            if current == Some(&value) || self.has_operation && is_of_operation(name.as_bytes(), &self.then.place) {
                 continue;
             }
             let is_symbolic = value.starts_with("ref:");
@@ -252,13 +264,22 @@ impl GitPlanner<'_> {
         }
     }
 
+    /// Returns true if what is staged is restored, or is selected and unchanged.
+    fn is_index_meant(&mut self) -> bool {
+        let is_meant = self.is_named(&["index"]) || self.options.is_index || self.options.is_all;
+        (is_meant || self.now.staged().is_none() && self.wants_all()) && self.then.staged().is_some()
+    }
+
+    fn is_index_linked(&self) -> bool {
+        let path = self.then.place.own_path("index");
+        self.then.is_link(&path) || self.now.is_link(&path)
+    }
+
     fn index(&mut self) {
         let path = self.then.place.own_path("index");
         let (then, now) = (self.then.staged(), self.now.staged());
-        let is_meant = self.is_named(&["index"]) || self.options.is_index || self.options.is_all;
-        let is_missing = now.is_none() && self.wants_all();
-        if (is_meant || is_missing) && then.is_some() && then != now {
-            if self.then.is_link(&path) || self.now.is_link(&path) {
+        if self.is_index_meant() && then != now {
+            if self.is_index_linked() {
                 self.leave(GitItemKind::Index, "index", "it is a symbolic link");
                 return;
             }
@@ -311,6 +332,9 @@ impl GitPlanner<'_> {
         for (path, file) in self.then.files.iter().filter(|(path, _)| is_plain_file(path, self.then)) {
             let name = String::from_utf8_lossy(path).into_owned();
             let is_meant = self.is_named(&[&name]) || self.wants_all();
+            if self.has_operation && is_of_operation(path, &self.then.place) {
+                continue;
+            }
             let current = self.now.files.get(path);
             let is_config = path == CONFIG;
             let new = self.config.as_ref().filter(|_| is_config).or(current);
@@ -328,8 +352,7 @@ impl GitPlanner<'_> {
 
     /// The tables are immutable and stay: replacing the list of tables changes all refs at once.
     fn reftable(&mut self) {
-        const LIST: &[u8] = b"reftable/tables.list";
-        let (then, now) = (self.then.files.get(LIST), self.now.files.get(LIST));
+        let (then, now) = (self.then.files.get(TABLES), self.now.files.get(TABLES));
         if then.is_none() || then == now {
             return;
         }
@@ -340,11 +363,32 @@ impl GitPlanner<'_> {
             }
             return;
         }
-        let tables = self.then.files.keys().filter(|path| path.starts_with(b"reftable/") && *path != LIST);
+        let tables = self.then.files.keys().filter(|path| path.starts_with(b"reftable/") && *path != TABLES);
         let tables = tables.filter(|path| !self.now.files.contains_key(*path));
         let mut actions: Vec<_> = tables.map(|path| self.write(path)).collect();
-        actions.push(self.write(LIST));
+        actions.push(self.write(TABLES));
         self.add(GitItemKind::Refs, "reftable".to_owned(), (file_id(now), file_id(then)), actions);
+    }
+
+    /// Restores the operation in progress with the index or `HEAD`: one that began since is removed, and one that ended
+    /// since comes back. One that moves `HEAD` is left unless `HEAD` is as recorded afterwards.
+    fn operation(&mut self) {
+        let files = if self.has_operation { changed_operation(self.then, self.now) } else { Vec::new() };
+        let has = |kind| self.plan.items.iter().any(|one| one.item.kind == kind);
+        let is_head_back = (self.then.head() == self.now.head() || has(GitItemKind::Head))
+            && (self.then.bytes(TABLES) == self.now.bytes(TABLES) || has(GitItemKind::Refs));
+        if !is_head_back && files.iter().any(|file| file.moves_head) {
+            for operation in files.into_iter().map(|file| file.operation).collect::<BTreeSet<_>>() {
+                let why = "it belongs to an operation that moves HEAD, and HEAD is not restored";
+                self.leave(GitItemKind::File, &String::from_utf8_lossy(&operation), why);
+            }
+            return;
+        }
+        for path in files.into_iter().map(|file| file.path) {
+            let values = (file_id(self.now.files.get(&path)), file_id(self.then.files.get(&path)));
+            let name = String::from_utf8_lossy(&path).into_owned();
+            self.add(GitItemKind::File, name, values, vec![self.write(&path)]);
+        }
     }
 }
 
