@@ -8,6 +8,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::git_kit::{GitProject, Shape};
+use crate::kit::run;
 
 fn kinds(list: &Value) -> Vec<String> {
     let items = list.as_array().expect("a list").iter();
@@ -94,7 +95,7 @@ fn a_repository_comes_back_after_the_whole_project_was_removed() {
         fs::remove_dir_all(&project.dir).expect("a project");
         let dir = project.dir.to_str().expect("UTF-8").to_owned();
         let piton = |args: &[&str]| {
-            crate::kit::run(crate::kit::in_dir(&project.sandbox, &project.sandbox.root()).args(["-C", &dir]).args(args))
+            run(crate::kit::in_dir(&project.sandbox, &project.sandbox.root()).args(["-C", &dir]).args(args))
         };
         if restores_files_first {
             piton(&["restore", "1"]).done();
@@ -297,4 +298,53 @@ fn what_a_plain_restore_does_not_bring_back_is_hinted_at() {
     assert!(!shown.stderr.contains("brings back what is missing") && shown.stderr.contains("--all"), "{shown:?}");
     let ran = project.piton(&["git", "restore", "1"]).done();
     assert!(ran.stdout.starts_with("Nothing to do") && ran.stderr.contains("--all"), "{ran:?}");
+}
+
+/// D15. Objects are neither linked nor copied here, and git has removed those that it did not need any more.
+#[test]
+fn nothing_comes_back_whose_objects_are_nowhere() {
+    let project = GitProject::new(Shape::Clone).expect("a clone");
+    let other = Path::new("/dev/shm");
+    let device = |path: &Path| fs::metadata(path).map(|found| found.dev()).ok();
+    if device(other).is_none() || device(other) == device(&project.dir) {
+        testkit::note_skipped("there is no second file system");
+        return;
+    }
+    let temp = tempfile::tempdir_in(other).expect("a directory");
+    let base = temp.path().join("base");
+    let piton = |args: &[&str]| {
+        let mut command = crate::kit::in_dir(&project.sandbox, &project.dir);
+        let ran = run(command.arg("--base").arg(&base).args(args).env("PITON_KEEP_GIT_MB", "0"));
+        (ran.code(), ran.stdout)
+    };
+    project.git(&["reset", "-q", "--hard"]);
+    project.git(&["checkout", "-q", "--detach"]);
+    project.git(&["commit", "-q", "--allow-empty", "-m", "on no branch"]);
+    fs::write(project.dir.join("only-staged"), "only staged\n").expect("a file");
+    project.git(&["add", "only-staged"]);
+    project.git(&["add", "--intent-to-add", "."]);
+    assert_eq!(piton(&["take"]).0, 0);
+    let forget = "git reflog expire --expire=now --all; git gc -q --prune=now";
+    project.shell(&format!("git reset -q --hard; git checkout -q main; git stash clear; {forget}"));
+    let lost = project.view();
+    let (code, report) = piton(&["git", "restore", "1", "--all", "--json"]);
+    let report: Value = serde_json::from_str(&report).expect("JSON");
+    let left = report["left"].as_array().expect("a list").iter();
+    let left: Vec<_> = left.map(|one| one["name"].as_str().expect("a name")).collect();
+    assert_eq!((code, left), (3, vec!["HEAD", "stash@{0}", "stash@{1}", "index"]), "{report}");
+    assert_eq!(project.view(), lost);
+    project.assert_whole("nothing that is missing is named");
+    // Nor does an undo: these are lost after the restore that it would take back.
+    project.git(&["branch", "-f", "feature", "other"]);
+    piton(&["take"]);
+    project.git(&["commit", "-q", "--allow-empty", "-m", "later"]);
+    project.git(&["branch", "-f", "feature"]);
+    let later = project.git(&["rev-parse", "HEAD"]);
+    assert_eq!(piton(&["git", "restore", "1", "feature", "--force"]).0, 0);
+    project.shell(&format!("git reset -q --hard HEAD~1; {forget}"));
+    let lost = project.view();
+    let (code, report) = piton(&["git", "undo", "--json"]);
+    assert_eq!((code, report.contains(later.trim())), (3, false), "{report}");
+    assert_eq!(project.view(), lost);
+    project.assert_whole("nothing that is missing is named by the undo");
 }

@@ -383,6 +383,43 @@ fn objects_on_another_file_system_are_copied_within_the_limit() {
     project.assert_whole("from copies");
 }
 
+/// Where objects can neither be linked nor copied, those that the repository still has are enough.
+#[test]
+fn a_deleted_branch_comes_back_if_its_objects_are_in_the_repository_only() {
+    let project = GitProject::new(Shape::Clone).expect("a clone");
+    let other = Path::new("/dev/shm");
+    let device = |path: &Path| fs::metadata(path).map(|found| found.dev()).ok();
+    if device(other).is_none() || device(other) == device(&project.dir) {
+        testkit::note_skipped("there is no second file system");
+        return;
+    }
+    let temp = tempfile::tempdir_in(other).expect("a directory");
+    let base = temp.path().join("base");
+    let base = base.to_str().expect("UTF-8");
+    let piton = |args: &[&str]| {
+        let mut command = crate::kit::in_dir(&project.sandbox, &project.dir);
+        run(command.args(["--base", base]).args(args).env("PITON_KEEP_GIT_MB", "0"))
+    };
+    for line in ["true", "git gc -q"] {
+        project.git(&["commit", "-q", "--allow-empty", "-m", line]);
+        project.shell(line);
+        piton(&["take"]).done();
+        let before = project.view();
+        project.git(&["branch", "-D", "feature"]);
+        let report = piton(&["git", "restore", "1", "--json"]).done().json();
+        assert_eq!(report["outcome"], "restored", "{line}: {report}");
+        assert_eq!(project.view().refs, before.refs, "{line}");
+    }
+    piton(&["take"]).done();
+    project.shell("git branch -D feature; git reflog expire --expire=now --all; git gc -q --prune=now");
+    let ran = piton(&["git", "restore", "1", "--json"]);
+    assert_eq!(
+        (ran.code(), names(&ran.json(), "left")),
+        (3, vec!["branch feature".to_owned(), "stash stash@{1}".to_owned()]),
+        "they are nowhere"
+    );
+}
+
 #[test]
 fn a_project_without_a_repository_has_no_git_state() {
     let sandbox = Sandbox::new();

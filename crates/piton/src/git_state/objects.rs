@@ -17,8 +17,38 @@ pub(super) fn lost_objects(
     place: &RepositoryPlace,
     progress: &Progress,
 ) -> Result<Vec<HeldFile>> {
+    match present_objects(place, progress)? {
+        Some(present) => store.git_states.lost_files(project, &place.common, &present),
+        None => Ok(Vec::new()),
+    }
+}
+
+/// Reason for leaving what names an object that is unknown to [`known_objects`].
+pub(super) const UNKNOWN: &str = "its objects are neither held nor in the repository";
+/// Empty blobs, of both hashes. Git has them without a file.
+const EMPTY: [&str; 2] =
+    ["e69de29bb2d1d6434b8b29ae775ad8c2e48c5391", "473a0f4c3be8a93681a267e3b1e9a7dcda1185436fe141f7749120a303721813"];
+
+/// Returns a function that tells if an object is in a held file or in the repository, by its id in hexadecimal digits.
+/// Any may be in one that uses objects of others or fetches them on demand.
+pub(super) fn known_objects(
+    store: &Store,
+    project: &ProjectId,
+    present: &GitSnapshot,
+    progress: &Progress,
+) -> Result<impl Fn(&str) -> bool + use<>> {
+    let is_held = store.git_states.held_ids(project)?;
+    let place = &present.place;
+    let files = present_objects(place, progress)?.unwrap_or_default();
+    let has_others = present.has_alternates() || files.iter().any(|file| file.ends_with(b".promisor"));
+    let is_present = store.git_states.ids_at(&place.common, &files);
+    Ok(move |id: &str| has_others || EMPTY.contains(&id) || is_held(id) || is_present(id))
+}
+
+/// Lists the object files in the repository, relative to its common directory. Returns `None` if there is no repository.
+fn present_objects(place: &RepositoryPlace, progress: &Progress) -> Result<Option<BTreeSet<Vec<u8>>>> {
     let failed = |error| Error::io("read the objects of", &place.common, error);
-    let Some(repository) = place.open()? else { return Ok(Vec::new()) };
+    let Some(repository) = place.open()? else { return Ok(None) };
     let mut present = BTreeSet::new();
     for root in repository.list_files(progress).map_err(failed)?.object_roots {
         let dirs = match repository.object_dirs(&root) {
@@ -35,7 +65,7 @@ pub(super) fn lost_objects(
             }
         }
     }
-    store.git_states.lost_files(project, &place.common, &present)
+    Ok(Some(present))
 }
 
 /// Returns the lost object files if a recorded state needs them: not those that `git gc` removed, which no ref reached.

@@ -3,12 +3,14 @@
 use std::collections::BTreeSet;
 
 use super::compare::{is_plain_file, kind_of_ref, lost_logs, short_name};
+use super::objects::UNKNOWN;
 use super::operation::{changed_operation, is_of_operation};
 use super::options::GitRestoreOptions;
-use super::snapshot::{GitSnapshot, SmallFile, StashEntry, stash_log};
+use super::snapshot::{GitSnapshot, SmallFile, StashEntry, is_id, stash_log};
 use super::{GitItem, GitItemKind, GitLeft};
 use crate::id::{ObjectId, content_id};
 use crate::store::LINK_MODE;
+use crate::worktree::staged_objects;
 
 /// One change of the repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,11 +40,18 @@ pub(super) struct GitPlan {
     pub(super) left: Vec<GitLeft>,
 }
 
-/// Plans a restore of a recorded state.
-pub(super) fn plan(then: &GitSnapshot, now: &GitSnapshot, id: ObjectId, options: &GitRestoreOptions<'_>) -> GitPlan {
+/// Plans a restore of a recorded state. What names an object for which `is_known` returns false is left.
+pub(super) fn plan(
+    then: &GitSnapshot,
+    now: &GitSnapshot,
+    id: ObjectId,
+    options: &GitRestoreOptions<'_>,
+    is_known: &dyn Fn(&str) -> bool,
+) -> GitPlan {
     let (plan, found, config) = (GitPlan::default(), BTreeSet::new(), None);
-    let mut planner = GitPlanner { then, now, id, options, plan, found, config, has_operation: false };
-    planner.has_operation = planner.is_head_meant() || planner.is_index_meant() && !planner.is_index_linked();
+    let mut planner = GitPlanner { then, now, id, options, is_known, plan, found, config, has_operation: false };
+    planner.has_operation = planner.is_head_meant() && !planner.is_lost(then.head().as_deref())
+        || planner.is_index_meant() && planner.index_obstacle().is_none();
     planner.pointer();
     planner.head();
     planner.refs();
@@ -79,6 +88,7 @@ struct GitPlanner<'a> {
     now: &'a GitSnapshot,
     id: ObjectId,
     options: &'a GitRestoreOptions<'a>,
+    is_known: &'a dyn Fn(&str) -> bool,
     plan: GitPlan,
     /// Names from the options that were found.
     found: BTreeSet<String>,
@@ -125,6 +135,11 @@ impl GitPlanner<'_> {
         GitAction::File { path: path.to_vec(), file: self.then.files.get(path).cloned() }
     }
 
+    /// Returns true for the id of an object that is unknown.
+    fn is_lost(&self, value: Option<&str>) -> bool {
+        value.is_some_and(|id| is_id(id) && !(self.is_known)(id))
+    }
+
     /// Restores the `.git` file of a linked worktree or a submodule.
     fn pointer(&mut self) {
         let place = &self.then.place;
@@ -146,7 +161,11 @@ impl GitPlanner<'_> {
         let path = self.then.place.own_path("HEAD");
         let (then, now) = (self.then.head(), self.now.head());
         if self.is_head_meant() {
-            self.add(GitItemKind::Head, "HEAD".to_owned(), (now, then), vec![self.write(&path)]);
+            if self.is_lost(then.as_deref()) {
+                self.leave(GitItemKind::Head, "HEAD", UNKNOWN);
+            } else {
+                self.add(GitItemKind::Head, "HEAD".to_owned(), (now, then), vec![self.write(&path)]);
+            }
         }
     }
 
@@ -222,6 +241,11 @@ impl GitPlanner<'_> {
         to: String,
         is_symbolic: bool,
     ) {
+        let shown = if name.starts_with("refs/recovered/") { &name } else { short }.to_owned();
+        if self.is_lost(Some(&to)) {
+            self.leave(kind, &shown, UNKNOWN);
+            return;
+        }
         let log = format!("logs/{name}").into_bytes();
         let has_log = self.then.files.contains_key(&log) && !self.now.files.contains_key(&log);
         let mut actions = Vec::new();
@@ -230,9 +254,8 @@ impl GitPlanner<'_> {
         }
         actions.push(match is_symbolic {
             true => self.write(name.as_bytes()),
-            false => GitAction::Ref { name: name.clone(), from: from.clone(), to: Some(to.clone()) },
+            false => GitAction::Ref { name, from: from.clone(), to: Some(to.clone()) },
         });
-        let shown = if name.starts_with("refs/recovered/") { name } else { short.to_owned() };
         self.add(kind, shown, (from, Some(to)), actions);
     }
 
@@ -241,8 +264,14 @@ impl GitPlanner<'_> {
         let is_present = |entry: &StashEntry| present.iter().any(|other| other.id == entry.id);
         let mut wanted = BTreeSet::new();
         for (nth, entry) in entries.iter().rev().enumerate() {
-            let is_named = self.is_named(&["stash", "refs/stash", &format!("stash@{{{nth}}}")]);
-            if (is_named || self.options.names.is_empty()) && !is_present(entry) {
+            let name = format!("stash@{{{nth}}}");
+            let is_named = self.is_named(&["stash", "refs/stash", &name]);
+            if !(is_named || self.options.names.is_empty()) || is_present(entry) {
+                continue;
+            }
+            if self.is_lost(Some(&entry.id)) {
+                self.leave(GitItemKind::Stash, &name, UNKNOWN);
+            } else {
                 wanted.insert(entry.id.clone());
             }
         }
@@ -270,17 +299,22 @@ impl GitPlanner<'_> {
         (is_meant || self.now.staged().is_none() && self.wants_all()) && self.then.staged().is_some()
     }
 
-    fn is_index_linked(&self) -> bool {
+    /// Returns the reason why what is staged cannot be restored, if there is one.
+    fn index_obstacle(&self) -> Option<&'static str> {
         let path = self.then.place.own_path("index");
-        self.then.is_link(&path) || self.now.is_link(&path)
+        if self.then.is_link(&path) || self.now.is_link(&path) {
+            return Some("it is a symbolic link");
+        }
+        let staged = self.then.bytes(&path).map(staged_objects).unwrap_or_default();
+        staged.iter().any(|id| self.is_lost(Some(id))).then_some(UNKNOWN)
     }
 
     fn index(&mut self) {
         let path = self.then.place.own_path("index");
         let (then, now) = (self.then.staged(), self.now.staged());
         if self.is_index_meant() && then != now {
-            if self.is_index_linked() {
-                self.leave(GitItemKind::Index, "index", "it is a symbolic link");
+            if let Some(why) = self.index_obstacle() {
+                self.leave(GitItemKind::Index, "index", why);
                 return;
             }
             let shared = self.then.place.own_path("sharedindex.");
@@ -298,6 +332,11 @@ impl GitPlanner<'_> {
         for name in self.then.worktrees() {
             let is_named = self.is_named(&[&name]);
             if present.contains(&name) || !(is_named || self.options.names.is_empty()) {
+                continue;
+            }
+            let head = self.then.bytes(format!("worktrees/{name}/HEAD").as_bytes()).map(String::from_utf8_lossy);
+            if self.is_lost(head.as_deref().map(str::trim)) {
+                self.leave(GitItemKind::Worktree, &name, UNKNOWN);
                 continue;
             }
             let prefix = format!("worktrees/{name}/").into_bytes();

@@ -2,7 +2,7 @@
 
 use super::apply::{GitTarget, apply, rebuild};
 use super::list::resolve;
-use super::objects::{file_count, lost_objects, needed_objects};
+use super::objects::{file_count, known_objects, lost_objects, needed_objects};
 use super::options::GitRestoreOptions;
 use super::plan::{GitPlan, OBJECTS, plan};
 use super::snapshot::GitSnapshot;
@@ -61,7 +61,7 @@ pub fn restore_git_state(
     Ok(report(planned, record.state, Some(applied.before), applied.objects, false))
 }
 
-/// Plans a restore. A ref whose objects are not held is left.
+/// Plans a restore. What names objects that are neither held nor in the repository is left. (D15)
 fn checked_plan(
     store: &Store,
     project: &Project,
@@ -71,7 +71,8 @@ fn checked_plan(
     options: &GitRestoreOptions<'_>,
     progress: &Progress,
 ) -> Result<GitPlan> {
-    let mut planned = plan(then, present, id, options);
+    let is_known = known_objects(store, project.id(), present, progress)?;
+    let mut planned = plan(then, present, id, options, &is_known);
     let has_dir = present.place.has_dir("objects");
     let lost = match options.is_all || !has_dir || options.names.iter().any(|name| name == OBJECTS) {
         true => lost_objects(store, project.id(), &then.place, progress)?,
@@ -83,20 +84,6 @@ fn checked_plan(
         let item =
             GitItem { kind: GitItemKind::Objects, name: OBJECTS.to_owned(), from: None, to: Some(file_count(&lost)) };
         planned.items.push(super::plan::PlannedItem { item, actions: Vec::new() });
-    }
-    // Objects of other repositories that this one uses are not held, and are found by git.
-    if present.has_alternates() || planned.items.is_empty() {
-        return Ok(planned);
-    }
-    let known = store.git_states.held_ids(project.id())?;
-    let lacks = |item: &GitItem| {
-        item.kind.is_ref() && item.to.as_ref().is_some_and(|id| super::snapshot::is_id(id) && !known(id))
-    };
-    let (lacking, items) = std::mem::take(&mut planned.items).into_iter().partition(|one| lacks(&one.item));
-    planned.items = items;
-    for one in Vec::from_iter::<Vec<_>>(lacking) {
-        let why = "its objects are not held any more".to_owned();
-        planned.left.push(super::GitLeft { kind: one.item.kind, name: one.item.name, why });
     }
     Ok(planned)
 }

@@ -4,19 +4,20 @@
 use std::collections::BTreeMap;
 
 use super::apply::{GitTarget, apply};
+use super::objects::{UNKNOWN, known_objects};
 use super::plan::{GitAction, GitPlan, PlannedItem};
 use super::restore::report;
-use super::snapshot::{GitSnapshot, stash_log};
+use super::snapshot::{GitSnapshot, is_id, stash_log};
 use super::{GitItem, GitItemKind, GitLeft, GitRestoreReport};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::content_id;
 use crate::progress::Progress;
 use crate::project::Project;
-use crate::relpath::unescape;
+use crate::relpath::{self, unescape};
 use crate::settings::Settings;
 use crate::store::{GitChange, GitStateMoment, Store};
 use crate::time::Moment;
-use crate::worktree::{busy_error, running_commands};
+use crate::worktree::{busy_error, running_commands, staged_objects};
 
 /// Undoes the last restore of the project's repository, or the last undo.
 ///
@@ -52,8 +53,15 @@ pub fn undo_git_restore(
     };
     let mut plan = GitPlan::default();
     let sides = [UndoSide::of(&before), UndoSide::of(&present)];
+    let is_known = known_objects(store, project.id(), &present, progress)?;
     for change in &last.changes {
-        match reversed(change, &sides[0], &sides[1]) {
+        let one = reversed(change, &sides[0], &sides[1]);
+        // D15: they were there before the restore, which may be long ago.
+        let lacks = |one: &PlannedItem| one.actions.iter().any(|action| named_objects(action).any(|id| !is_known(&id)));
+        match one {
+            Ok(Some(one)) if lacks(&one) => {
+                plan.left.push(GitLeft { kind: one.item.kind, name: one.item.name, why: UNKNOWN.to_owned() });
+            }
             Ok(one) => plan.items.extend(one),
             Err(why) => {
                 let kind = GitItemKind::parse(&change.kind).unwrap_or(GitItemKind::File);
@@ -68,6 +76,23 @@ pub fn undo_git_restore(
     let target = GitTarget { store, project, locked: &locked, place: &before.place, settings, now, progress };
     let applied = apply(&target, &present, &mut plan)?;
     Ok(report(plan, state, Some(applied.before), applied.objects, false))
+}
+
+/// Returns the ids of the objects that a ref, the stash, the index or a file such as `HEAD` names.
+fn named_objects(action: &GitAction) -> impl Iterator<Item = String> {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes.trim_ascii()).into_owned();
+    let ids = match action {
+        GitAction::Ref { to, .. } => to.iter().cloned().collect(),
+        GitAction::Stash { log, top } => {
+            let entries = text(log);
+            let entries = entries.lines().filter_map(|line| line.split(' ').nth(1));
+            entries.map(str::to_owned).chain(top.clone()).collect()
+        }
+        GitAction::File { path, file: Some(file) } if relpath::split(path).1 == b"index" => staged_objects(&file.bytes),
+        GitAction::File { file: Some(file), .. } => vec![text(&file.bytes)],
+        GitAction::File { file: None, .. } | GitAction::Pointer { .. } | GitAction::Rebuild => Vec::new(),
+    };
+    ids.into_iter().filter(|id| is_id(id))
 }
 
 const CHANGED: &str = "it was changed since";

@@ -187,10 +187,7 @@ impl GitStates {
         if lost.is_empty() {
             return Ok(Vec::new());
         }
-        let mut there = ObjectIds::default();
-        for path in present {
-            there.add_at(path, &common.join(sys::name_from_bytes(path)));
-        }
+        let there = ids_at(common, present);
         let mut found = Vec::new();
         for mut files in lost.into_values() {
             files.sort_by_key(|file| file.path.ends_with(b".idx"));
@@ -211,12 +208,12 @@ impl GitStates {
 
     /// Returns a function that tells if an object is in a held file, by its id in hexadecimal digits.
     pub(crate) fn held_ids(&self, project: &ProjectId) -> Result<impl Fn(&str) -> bool + use<>> {
-        let mut ids = ObjectIds::default();
-        self.held(project)?.iter().for_each(|file| ids.add(file));
-        Ok(move |id: &str| {
-            let bytes: Vec<u8> = id.as_bytes().chunks_exact(2).filter_map(relpath::hex_byte).collect();
-            ids.contains(&bytes)
-        })
+        Ok(has_id(Self::ids_in(&self.held(project)?)))
+    }
+
+    /// Returns a function that tells if an object is in one of these object files of a repository, like [`Self::held_ids`].
+    pub(crate) fn ids_at(&self, common: &Path, present: &BTreeSet<Vec<u8>>) -> impl Fn(&str) -> bool + use<> {
+        has_id(ids_at(common, present))
     }
 
     /// Returns true if everything that is held of a project was gone from its repository for longer than `keep_days`.
@@ -246,6 +243,23 @@ impl HeldGroup<'_> {
     /// Returns the number of bytes that a release frees.
     fn bytes_alone(&self) -> u64 {
         self.files.iter().filter(|file| file.links == 1).map(|file| file.bytes).sum()
+    }
+}
+
+/// Returns the ids of the objects in these object files of a repository.
+fn ids_at(common: &Path, present: &BTreeSet<Vec<u8>>) -> ObjectIds {
+    let mut ids = ObjectIds::default();
+    for path in present {
+        ids.add_at(path, &common.join(sys::name_from_bytes(path)));
+    }
+    ids
+}
+
+/// Returns a function that tells if an object is among these, by its id in hexadecimal digits.
+fn has_id(ids: ObjectIds) -> impl Fn(&str) -> bool {
+    move |id: &str| {
+        let bytes: Vec<u8> = id.as_bytes().chunks_exact(2).filter_map(relpath::hex_byte).collect();
+        ids.contains(&bytes)
     }
 }
 
