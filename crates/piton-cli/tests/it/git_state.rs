@@ -420,6 +420,30 @@ fn a_deleted_branch_comes_back_if_its_objects_are_in_the_repository_only() {
     );
 }
 
+/// D13.
+#[test]
+fn objects_that_only_a_forgotten_project_held_stay_for_keep_days() {
+    let project = GitProject::new(Shape::Clone).expect("a clone");
+    project.piton(&["take"]).done();
+    let state = project.piton(&["git", "show", "--json"]).done().json()[0]["state"].clone();
+    let feature = project.git(&["rev-parse", "feature"]);
+    project.shell("git branch -D feature; git reflog expire --expire=now --all; git gc -q --prune=now");
+    let held = held_dir(&project.sandbox).join("held");
+    let loose = |id: &str| held.join("objects").join(&id[..2]).join(id[2..].trim_end());
+    let kept = project.git(&["rev-parse", "HEAD"]);
+    assert!(loose(&feature).exists() && loose(&kept).exists());
+    project.piton(&["prune", "--forget", project.dir.to_str().expect("UTF-8")]).done();
+    project.piton(&["prune"]).done();
+    assert!(loose(&feature).exists(), "the repository has lost it");
+    assert!(!loose(&kept).exists(), "the repository has it");
+    project.piton(&["git", "restore", state.as_str().expect("an id"), "feature"]).done();
+    assert_eq!(project.git(&["rev-parse", "feature"]), feature);
+    project.assert_whole("restored");
+    // With its objects back in the repository, nothing of it need be held.
+    project.piton(&["prune"]).done();
+    assert_eq!(files_below(&project.sandbox.base().join("local/git")), [] as [PathBuf; 0]);
+}
+
 #[test]
 fn a_project_without_a_repository_has_no_git_state() {
     let sandbox = Sandbox::new();

@@ -2,10 +2,11 @@
 
 use std::collections::HashSet;
 
+use super::objects::lost_objects;
 use crate::error::Result;
 use crate::id::{CheckpointId, ProjectId};
 use crate::progress::Progress;
-use crate::store::{ReleasePolicy, Store};
+use crate::store::{ProjectLock, ReleasePolicy, Store};
 use crate::time::Moment;
 use crate::worktree::{Repository, RepositoryPlace};
 
@@ -45,19 +46,42 @@ fn release_one(
         common: state.common,
     });
     let repository = place.as_ref().and_then(|place| place.open().ok().flatten());
-    // A forgotten project: what its repository still has need not be held. What is lost stays for a while.
-    if !is_known && (repository.is_some() || states.is_expired(project, policy, now)) {
-        let bytes = states.held_bytes(project)?;
-        states.remove(project)?;
-        return Ok(bytes);
+    if !is_known {
+        let place = place.filter(|_| repository.is_some());
+        return release_forgotten(store, &locked, project, place.as_ref(), policy, now, progress);
     }
-    let mut live: HashSet<CheckpointId> = HashSet::new();
-    if is_known {
-        let objects = store.objects.open(&held)?;
-        live.extend(store.histories.of(&objects, project)?.checkpoints.iter().map(|checkpoint| checkpoint.id));
-    }
+    let objects = store.objects.open(&held)?;
+    let history = store.histories.of(&objects, project)?;
+    let live: HashSet<CheckpointId> = history.checkpoints.iter().map(|checkpoint| checkpoint.id).collect();
     let is_present = |path: &[u8]| repository.as_ref().is_some_and(|repository| is_there(repository, path));
     states.release(&locked, project, &live, is_present, policy, now)
+}
+
+/// Releases what is held of a forgotten project: at once what its repository, in `place`, has as well, and what is lost
+/// after `keep_days`. Nothing is released while the repository cannot be read.
+fn release_forgotten(
+    store: &Store,
+    locked: &ProjectLock,
+    project: &ProjectId,
+    place: Option<&RepositoryPlace>,
+    policy: ReleasePolicy,
+    now: Moment,
+    progress: &Progress,
+) -> Result<u64> {
+    let states = &store.git_states;
+    let lost = match place {
+        Some(place) => lost_objects(store, project, place, progress),
+        None => states.held(project),
+    };
+    let Ok(lost) = lost else { return Ok(0) };
+    let freed = states.release_all_but(locked, project, &lost, now)?;
+    let is_needed = place.is_none() || !lost.is_empty();
+    if is_needed && !states.is_expired(project, policy, now) {
+        return Ok(freed);
+    }
+    let bytes = states.held_bytes(project)?;
+    states.remove(project)?;
+    Ok(freed + bytes)
 }
 
 /// Returns true if an object file is in the repository. An unreadable one counts as present.

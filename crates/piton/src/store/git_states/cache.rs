@@ -63,6 +63,11 @@ impl GitStates {
         fsx::replace(&self.dir(project).join("cache"), &cache.encode(), Durability::Rebuildable)
     }
 
+    /// Removes the cache, so that the next capture reads and holds everything.
+    pub(super) fn drop_cache(&self, project: &ProjectId) -> Result<()> {
+        fsx::remove_file(&self.dir(project).join("cache"))
+    }
+
     /// Returns the checkpoint of the last line in the log, and true if it is a row.
     pub(crate) fn logged(&self, project: &ProjectId) -> Option<(CheckpointId, bool)> {
         let bytes = fsx::read_small(&self.dir(project).join("logged"), 100).ok().flatten()?;

@@ -216,6 +216,35 @@ impl GitStates {
         has_id(ids_at(common, present))
     }
 
+    /// Releases the held object files of a forgotten project, except those that its repository lacks. Notes that these
+    /// are gone. Returns the number of bytes freed.
+    pub(crate) fn release_all_but(
+        &self,
+        _locked: &ProjectLock,
+        project: &ProjectId,
+        lost: &[HeldFile],
+        now: Moment,
+    ) -> Result<u64> {
+        let lost: BTreeSet<&[u8]> = lost.iter().map(|file| file.path.as_slice()).collect();
+        let (kept, released): (Vec<_>, Vec<_>) =
+            self.held(project)?.into_iter().partition(|file| lost.contains(file.path.as_slice()));
+        let mut gone = Gone::read(&self.gone_path(project));
+        kept.into_iter().for_each(|file| gone.add(file.path, now.secs));
+        if !released.is_empty() {
+            // If the project becomes known again, its next capture has to hold all of them.
+            self.drop_cache(project)?;
+            self.remove_listed(project, released.iter().map(|file| &file.path))?;
+        }
+        let mut freed = 0;
+        for file in &released {
+            release(&file.file)?;
+            gone.remove(&file.path);
+            freed += if file.links == 1 { file.bytes } else { 0 };
+        }
+        gone.save(&self.gone_path(project))?;
+        Ok(freed)
+    }
+
     /// Returns true if everything that is held of a project was gone from its repository for longer than `keep_days`.
     pub(crate) fn is_expired(&self, project: &ProjectId, policy: ReleasePolicy, now: Moment) -> bool {
         let expired_before = policy.expired_before(now);
