@@ -62,6 +62,11 @@ impl RemoteError {
         self
     }
 
+    /// Returns true for an error of the local store that concerns one project alone.
+    pub(crate) fn is_of_project(&self) -> bool {
+        self.is_local && !matches!(self.kind, RemoteErrorKind::Busy | RemoteErrorKind::Full)
+    }
+
     pub(crate) fn damaged(key: &str, why: &str) -> Self {
         Self::new(RemoteErrorKind::Damaged, format!("read {key}: {why}")).hint(
             "`piton verify --remote` checks everything; `piton repair --remote` writes again what this machine has",

@@ -22,6 +22,8 @@ const STATE: &str = "state.json";
 const LOCK: &str = "push.lock";
 const CACHE: &str = "cache";
 const OUTGOING: &str = "outgoing";
+/// Name of a host that has none.
+pub(crate) const UNKNOWN_HOST: &str = "machine";
 /// Start of the names of files that are being written.
 pub(crate) const TEMPORARY: &str = "tmp_";
 /// Seconds of the first pause after a failure, and of the longest.

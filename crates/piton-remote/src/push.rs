@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::error::{RemoteError, RemoteErrorKind, Result};
 use crate::index::{Index, ObjectPlace};
 use crate::keys::random_name;
-use crate::local::{LocalDir, OwnRef, PushLock, RemoteState, TEMPORARY, directory_text};
+use crate::local::{LocalDir, OwnRef, PushLock, RemoteState, TEMPORARY, UNKNOWN_HOST, directory_text};
 use crate::records::{RefKey, RefRecord, WriterRecord};
 use crate::remote::{Remote, cached_name};
 use crate::transfer::{Meter, add_pack, send_pack};
@@ -26,9 +26,6 @@ const DROPPED_MAX: usize = 10;
 const ATTEMPTS_MAX: usize = 5;
 /// A pack of which less than this share is in use is replaced when indexes are merged.
 const USED_PERCENT_MIN: u64 = 50;
-
-/// Name of a host that has none.
-pub(crate) const UNKNOWN_HOST: &str = "machine";
 
 /// Reason for a new writer id.
 const COPIED: &str = "another machine uses the id of this one, as after copying a disk image";
@@ -170,7 +167,7 @@ impl Pusher<'_> {
             match self.push_if_new(project, &mut gone, &mut state, report) {
                 Ok(Attempt::Done(())) => {}
                 Ok(Attempt::OtherWriter(why)) => return Ok(Attempt::OtherWriter(why)),
-                Err(error) if is_of_project(&error) => failure = failure.or(Some((project, error))),
+                Err(error) if error.is_of_project() => failure = failure.or(Some((project, error))),
                 Err(error) => return Err(error),
             }
         }
@@ -570,11 +567,6 @@ struct Sent {
     objects: usize,
     found: usize,
     is_rewritten: bool,
-}
-
-/// Returns true for an error of the local store that concerns one project alone.
-fn is_of_project(error: &RemoteError) -> bool {
-    error.is_local && !matches!(error.kind, RemoteErrorKind::Busy | RemoteErrorKind::Full)
 }
 
 /// Returns why the ref is not as this machine left it. (B11)
