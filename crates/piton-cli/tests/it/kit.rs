@@ -7,6 +7,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 
+use rustix::process::Signal;
 use serde_json::Value;
 use testkit::{Sandbox, clean_command, files_in, walk};
 
@@ -24,6 +25,30 @@ pub(crate) struct Ran {
     pub(crate) status: ExitStatus,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
+}
+
+/// Returns a value of the status of a process.
+pub(crate) fn status(process: &str, key: &str) -> String {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).expect("it has not been waited for");
+    status.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default().trim().to_owned()
+}
+
+/// Returns true if the signal is in a mask of a status.
+pub(crate) fn has_signal(mask: &str, signal: Signal) -> bool {
+    u64::from_str_radix(mask, 16).expect("a mask") & 1 << (signal.as_raw() - 1) != 0
+}
+
+/// Returns the command, in a process that does not ignore Ctrl-C. The tests may run in the background of a shell, which
+/// makes them and the programs that they start ignore it.
+pub(crate) fn interruptible(command: &Command) -> Command {
+    let is_ignored = has_signal(&status("self", "SigIgn:"), Signal::INT);
+    let mut same = clean_command(if is_ignored { "env".as_ref() } else { command.get_program() });
+    if is_ignored {
+        same.arg("--default-signal=INT").arg(command.get_program());
+    }
+    same.args(command.get_args()).envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    same.current_dir(command.get_current_dir().expect("each command names its directory"));
+    same
 }
 
 /// Starts a command with pipes for stdin, stdout and stderr.

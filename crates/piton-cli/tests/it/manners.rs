@@ -10,7 +10,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use testkit::{Sandbox, clean_command, wait_for_maintenance};
 
-use crate::kit::{Ran, assert_store_is_complete, command, ids, in_dir, piton, run, take_works};
+use crate::kit::{
+    Ran, assert_store_is_complete, command, has_signal, ids, in_dir, interruptible, piton, run, status, take_works,
+};
 use crate::transcript::in_terminal;
 
 /// Creates a checkpoint of a file, then changes the file.
@@ -198,16 +200,15 @@ fn colours_are_for_terminals_unless_configured_otherwise() {
 
 /// Returns true if the process has a handler for the signal.
 fn catches(child: &Child, signal: Signal) -> bool {
-    let status = fs::read_to_string(format!("/proc/{}/status", child.id())).expect("it has not been waited for");
-    let value =
-        |key: &str| status.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default().trim().to_owned();
-    assert!(!value("State:").starts_with('Z'), "it has ended");
-    u64::from_str_radix(&value("SigCgt:"), 16).expect("a mask") & 1 << (signal.as_raw() - 1) != 0
+    let process = child.id().to_string();
+    assert!(!status(&process, "State:").starts_with('Z'), "it has ended");
+    has_signal(&status(&process, "SigCgt:"), signal)
 }
 
 /// Starts a command and blocks until it handles signals.
 fn start(command: &mut Command) -> Child {
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
+    let child =
+        interruptible(command).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
     while !catches(&child, Signal::TERM) {
         std::thread::yield_now();
     }

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use testkit::{Sandbox, clean_command};
 
-use crate::kit::{PITON, Ran, in_dir, piton, run, spawn_piped};
+use crate::kit::{PITON, Ran, in_dir, interruptible, piton, run, spawn_piped};
 use crate::picker::Terminal;
 use crate::remote_kit::{Machine, beside};
 
@@ -98,7 +98,7 @@ fn a_signal_ends_the_program_too() {
         started.display()
     );
     let program = beside(&sandbox, Some(&script(&waits)));
-    let child = spawn_piped(copy(&sandbox, &program).arg("push"));
+    let child = spawn_piped(&mut interruptible(copy(&sandbox, &program).arg("push")));
     line_in(&started);
     kill("-INT", &child.id().to_string());
     let ran = Ran::from(child.wait_with_output().expect("it ends"));

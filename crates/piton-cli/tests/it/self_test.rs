@@ -9,7 +9,7 @@ use serde_json::Value;
 use testkit::fuse::{FuseMount, Quirk};
 use testkit::{Sandbox, clean_command, has_program};
 
-use crate::kit::{PITON, Ran, command, run, spawn_piped};
+use crate::kit::{PITON, Ran, command, interruptible, run, spawn_piped};
 
 fn self_test(sandbox: &Sandbox, dir: &Path) -> Ran {
     run(command(sandbox).args(["doctor", "--json", "--self-test"]).arg(dir))
@@ -231,7 +231,7 @@ fn a_self_test_that_is_stopped_leaves_nothing_behind() {
     for signal in ["-INT", "-TERM"] {
         let sandbox = Sandbox::new();
         let mut command = command(&sandbox);
-        let mut child = spawn_piped(command.args(["doctor", "--kills", "1000", "--self-test"]));
+        let mut child = spawn_piped(&mut interruptible(command.args(["doctor", "--kills", "1000", "--self-test"])));
         let left = || fs::read_dir(sandbox.project()).expect("a directory").flatten().map(|entry| entry.path());
         // It is at work once the checks with kills have begun.
         while !left().any(|dir| dir.join("killed-take/base").is_dir()) {
