@@ -170,6 +170,8 @@ class ClientTest(Case):
     def interrupted(self, program, *lines):
         """Runs these lines with a client of a server, in a process that a signal may interrupt. Returns its output."""
         body = ["import os, signal, sys, piton", "interrupt = lambda _: os.kill(os.getpid(), signal.SIGINT)"]
+        # A process that the tests start ignores it if they run in the background of a shell.
+        body.append("signal.signal(signal.SIGINT, signal.default_int_handler)")
         body += ["client = piton.Client(program=sys.argv[1], on_warning=interrupt)", *lines]
         self.write("interrupted.py", "\n".join(body))
         command = [sys.executable, str(self.project / "interrupted.py"), str(program)]
